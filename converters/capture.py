@@ -1,0 +1,274 @@
+"""Which files belong to which instance, process, rank and session.
+
+AWS's layouts: ``<out>/<instance>_pid_<pid>/<timestamp>/{trace.json, ntrace.pb, …}``, and the
+older one with the files directly in ``<instance>_pid_<pid>/``. Explorer's ``system_profile.json``
+lies in the capture's directory, in a directory above it, or is named by the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers.document import Context
+
+_PROCESS_DIRECTORY = re.compile(r"(?P<host>.+)_pid_(?P<pid>\d+)")
+_RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
+_FRAMEWORK = re.compile(
+    r"trace\.json|(pytorch|neuron)_trace\.json|neuron_framework_trace_rank_\d+\.json"
+    r"|.*[._-]trace\.json",
+    re.IGNORECASE,
+)
+_SYSTEM = re.compile(r"system[_-]profile\.json|system[_-]trace\.json|integrated_trace\.json", re.I)
+_NOT_READ = re.compile(r"framework_mapping_.*|device_profile_model_.*|.*_nc_\d+_session_\d+\.json")
+_ANY_JSON = re.compile(r".*\.json(\.gz)?", re.IGNORECASE)
+_GENERIC_STEMS = {"trace", "pytorch_trace", "neuron_trace", "system_profile", "profile"}
+_RAW_NAMES = ("ntrace.pb", "trace_info.pb", "cpu_util.pb", "host_mem.pb")
+_OPAQUE_SUFFIXES = (".ntff", ".neff", ".pickle", ".pkl")
+_MOST_FILES = 100_000
+
+
+@dataclass(slots=True)
+class Capture:
+    """The files of one process in one profiling session.
+
+    ``host``, ``pid``: from the directory's name, "" and None when it has none. ``session``: the
+    timestamp directory's name. ``framework``: the framework trace. ``system``: system profiles
+    that lie with it (they may hold other processes too). ``raw``: the runtime's own files.
+    ``listed``: files that are named but never opened.
+    """
+
+    directory: Path
+    host: str = ""
+    pid: int | None = None
+    session: str = ""
+    framework: list[Path] = field(default_factory=list)
+    system: list[Path] = field(default_factory=list)
+    raw: list[Path] = field(default_factory=list)
+    listed: list[Path] = field(default_factory=list)
+
+    def context(self, path: Path) -> Context:
+        """What the place of one of its files says about that file."""
+        rank = _RANK.search(path.name)
+        return Context(
+            self.host, self.pid, int(rank[1]) if rank else None, neuron=self.pid is not None
+        )
+
+    def lacks(self) -> list[str]:
+        """Sentences on what is missing here and how to get it."""
+        sentences = []
+        if not self.framework:
+            sentences.append(
+                "no framework trace (trace.json): operators are unknown. Export it with "
+                "NeuronProfiler's export_trace as on_trace_ready"
+            )
+        if not self.system and self.raw:
+            sentences.append(
+                "the runtime's raw files, but no system profile: run `neuron-explorer view "
+                f"--data-path {self.directory} --output-format json` and put system_profile.json "
+                "beside trace.json"
+            )
+        elif not self.system and self.pid is not None:
+            sentences.append("no system profile (system_profile.json): no measured device time")
+        return sentences
+
+
+@dataclass(slots=True)
+class Found:
+    """What a call's sources hold: captures, and system profiles that the user named."""
+
+    name: str
+    captures: list[Capture] = field(default_factory=list)
+    older: list[Capture] = field(default_factory=list)
+
+    def files(self) -> list[Path]:
+        """Every file that will be read."""
+        return [p for c in self.captures for p in (*c.framework, *c.system)]
+
+
+def find(sources: Sequence[Path]) -> Found:
+    """The captures in files and directories. Raises NeuronTbError when there is none."""
+    if not sources:
+        raise NeuronTbError("no source was given.")
+    found = Found(default_name(sources[0]))
+    for source in sources:
+        if source.is_dir():
+            captures = _in_directory(source)
+            if not captures:
+                raise NeuronTbError(_nothing_in(source))
+            found.captures += captures
+        elif source.exists():
+            found.captures.append(_of_file(source, sources))
+        else:
+            raise NeuronTbError(f"{source} does not exist.")
+    _keep_newest_sessions(found)
+    return found
+
+
+def default_name(source: Path) -> str:
+    """The capture's own name: its directory's, or its file's where that says something."""
+    source = source.absolute()
+    if not source.is_dir():
+        stem = re.sub(r"(\.\d{10,})?(\.pt)?(\.trace)?\.json(\.gz)?$", "", source.name)
+        if stem and stem not in _GENERIC_STEMS:
+            return stem
+        source = source.parent
+    return source.parent.name if source.name.isdigit() and source.parent.name else source.name
+
+
+def _in_directory(root: Path) -> list[Capture]:
+    by_directory: dict[Path, Capture] = {}
+    shared: list[Path] = []
+    for path in _files_below(root):
+        capture = by_directory.setdefault(path.parent, _capture_at(path.parent))
+        kind = _kind(path)
+        if kind == "framework":
+            capture.framework.append(path)
+        elif kind == "system":
+            capture.system.append(path)
+        elif kind == "raw":
+            capture.raw.append(path)
+        elif kind == "listed":
+            capture.listed.append(path)
+    captures = [c for c in by_directory.values() if c.framework or c.raw or c.system]
+    # A system profile above the process directories holds several processes.
+    for capture in list(captures):
+        if capture.system and not (capture.framework or capture.raw):
+            below = [c for c in captures if capture.directory in c.directory.parents]
+            if below:
+                captures.remove(capture)
+                shared += capture.system
+    _add_profiles_above(captures, root, shared)
+    return sorted(captures, key=lambda c: (c.host, c.pid or 0, c.session, str(c.directory)))
+
+
+def _add_profiles_above(captures: list[Capture], root: Path, shared: list[Path]) -> None:
+    for capture in captures:
+        for path in shared:
+            if path.parent in capture.directory.parents and path not in capture.system:
+                capture.system.append(path)
+    if all(c.system for c in captures):
+        return
+    for above in _directories_above(root):
+        for path in sorted(above.iterdir()) if above.is_dir() else ():
+            if path.is_file() and _SYSTEM.fullmatch(path.name):
+                for capture in captures:
+                    if not capture.system:
+                        capture.system.append(path)
+
+
+def _directories_above(directory: Path) -> list[Path]:
+    """The process directory and the one above it, when ``directory`` is inside AWS's layout."""
+    directory = directory.absolute()
+    for depth, place in enumerate((directory, directory.parent)):
+        if _PROCESS_DIRECTORY.fullmatch(place.name):
+            return [place.parent] if depth == 0 else [place, place.parent]
+    return []
+
+
+def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
+    capture = _capture_at(path.parent)
+    if _SYSTEM.fullmatch(path.name) or _has_rows_of_a_profile(path):
+        capture.system.append(path)
+        return capture
+    capture.framework.append(path)
+    in_layout = capture.pid is not None
+    if in_layout or path.name == "trace.json":
+        places = [path.parent, *(_directories_above(path.parent) if in_layout else ())]
+        for place in places:
+            if capture.system:
+                break
+            beside = sorted(p for p in place.iterdir() if p.is_file())
+            capture.system += [p for p in beside if _SYSTEM.fullmatch(p.name) and p not in sources]
+            if place == path.parent:
+                capture.raw += [p for p in beside if p.name in _RAW_NAMES]
+    return capture
+
+
+def _capture_at(directory: Path) -> Capture:
+    absolute = directory.absolute()
+    for place, session in ((absolute, ""), (absolute.parent, absolute.name)):
+        match = _PROCESS_DIRECTORY.fullmatch(place.name)
+        if match:
+            return Capture(directory, match["host"], int(match["pid"]), session)
+    return Capture(directory)
+
+
+def _kind(path: Path) -> str:
+    name = path.name.removesuffix(".gz")
+    if path.name in _RAW_NAMES:
+        return "raw"
+    if path.suffix in _OPAQUE_SUFFIXES or _NOT_READ.fullmatch(path.name):
+        return "listed"
+    if _SYSTEM.fullmatch(name):
+        return "system"
+    if _FRAMEWORK.fullmatch(name):
+        return "framework"
+    if _ANY_JSON.fullmatch(path.name):
+        return "system" if _has_rows_of_a_profile(path) else _kind_by_content(path)
+    return ""
+
+
+def _kind_by_content(path: Path) -> str:
+    return "framework" if b'"traceEvents"' in _head(path) or b'"ph"' in _head(path) else ""
+
+
+def _has_rows_of_a_profile(path: Path) -> bool:
+    return re.search(rb'"trace_events?"\s*:', _head(path)) is not None
+
+
+def _head(path: Path) -> bytes:
+    import gzip
+    import zlib
+
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+        if head[:2] == b"\x1f\x8b":
+            head = zlib.decompressobj(wbits=31).decompress(head, 1 << 18)
+        return head
+    except (OSError, zlib.error, gzip.BadGzipFile):
+        return b""
+
+
+def _files_below(root: Path) -> Iterable[Path]:
+    found = (p for p in sorted(root.rglob("*")) if p.is_file() and not p.name.startswith("."))
+    for number, path in enumerate(found):
+        if number >= _MOST_FILES:
+            raise NeuronTbError(f"{root} holds over {_MOST_FILES} files; name the capture in it.")
+        yield path
+
+
+def _keep_newest_sessions(found: Found) -> None:
+    newest: dict[tuple[str, int | None], Capture] = {}
+    for capture in found.captures:
+        if capture.session:
+            key = (capture.host, capture.pid)
+            old = newest.get(key)
+            if old is None or _session_order(old) < _session_order(capture):
+                newest[key] = capture
+    kept = [
+        c for c in found.captures if not c.session or newest[c.host, c.pid].directory == c.directory
+    ]
+    found.older = [c for c in found.captures if c not in kept]
+    found.captures = kept
+
+
+def _session_order(capture: Capture) -> tuple[int, str]:
+    return (int(capture.session) if capture.session.isdigit() else 0, capture.session)
+
+
+def _nothing_in(directory: Path) -> str:
+    listed = [p for p in _files_below(directory) if p.suffix in _OPAQUE_SUFFIXES]
+    if listed:
+        return (
+            f"{directory} holds only {listed[0].name} and the like, which only Neuron Explorer "
+            "reads; run `neuron-explorer view --output-format json` on it first."
+        )
+    return (
+        f"{directory} holds no capture: a trace.json or system_profile.json, or directories "
+        "named <instance>_pid_<pid> that hold them."
+    )

@@ -1,0 +1,7 @@
+"""The one exception type whose text is meant for the user."""
+
+from __future__ import annotations
+
+
+class NeuronTbError(Exception):
+    """Something the user can act on: one plain sentence, shown without a traceback."""

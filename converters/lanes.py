@@ -1,0 +1,201 @@
+"""Nesting and lanes: which slices of a row lie inside each other, and which must stand apart.
+
+Every viewer draws a row as properly nested slices. Where two slices of one track cross, the
+later one gets another lane; nothing is moved or trimmed, except that a crossing no larger than
+the source's own resolution is rounding: the child then ends with its parent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neuron_tb.converters.trace import NONE, Int32, Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the slices of all tracks stand in their rows; arrays have one entry per input slice.
+
+    ``order``: slices sorted by (track, lane, start, longest first): parents come before their
+    children. ``lane``: 0 for the main lane. ``parent``: the innermost slice around this one in
+    the same lane, NONE at the top. ``depth``: number of slices around it. ``end_ns``: the end,
+    rounded to the parent's where only the source's resolution made them cross.
+    ``crossings``: slices that needed another lane; ``rounded``: slices whose end was rounded.
+    """
+
+    order: NDArray[np.intp]
+    lane: Int32
+    parent: Int32
+    depth: Int32
+    end_ns: Int64
+    crossings: int
+    rounded: int
+
+
+def lay_out(track: Int32, start_ns: Int64, duration_ns: Int64, resolution_ns: int = 1) -> Layout:
+    """Lanes, parents and depths of slices given by three equally long columns.
+
+    Times are nanoseconds; ``resolution_ns`` is the largest crossing that counts as rounding.
+    """
+    n = len(track)
+    end = start_ns + duration_ns
+    order = np.lexsort((-duration_ns, start_ns, track))
+    lane = np.zeros(n, np.int32)
+    rounded = 0
+    bounds = np.flatnonzero(np.diff(track[order], prepend=NONE - 1, append=NONE - 1))
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        rows = order[first:last]
+        if _is_nested(start_ns[rows], end[rows]):
+            continue
+        for cluster in _clusters(start_ns[rows], end[rows]):
+            rounded += _assign_lanes(rows[cluster], start_ns, end, lane, resolution_ns)
+    if rounded or lane.any():
+        order = np.lexsort((start_ns - end, start_ns, lane, track))
+    row_key = track[order].astype(np.int64) * (int(lane.max(initial=0)) + 1) + lane[order]
+    parent = np.full(n, NONE, np.int32)
+    depth = np.zeros(n, np.int32)
+    bounds = np.flatnonzero(np.diff(row_key, prepend=NONE - 1, append=NONE - 1))
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        rows = order[first:last]
+        parents, depths = _nest(start_ns[rows], end[rows])
+        depth[rows] = depths
+        inside = parents != NONE
+        parent[rows[inside]] = rows[parents[inside]]
+    return Layout(order, lane, parent, depth, end, int(np.count_nonzero(lane)), rounded)
+
+
+def self_time(parent: Int32, duration_ns: Int64) -> Int64:
+    """Each slice's length minus the lengths of the slices directly inside it, nanoseconds."""
+    own = duration_ns.copy()
+    inside = parent != NONE
+    np.subtract.at(own, parent[inside], duration_ns[inside])
+    return own
+
+
+def innermost_around(
+    thread: Int64 | Int32,
+    start_ns: Int64,
+    duration_ns: Int64,
+    of_thread: Int64 | Int32,
+    from_ns: Int64,
+    to_ns: Int64,
+) -> Int32:
+    """The innermost slice of the same thread that contains each interval, NONE where none does.
+
+    ``thread``, ``start_ns``, ``duration_ns`` describe n slices; ``of_thread``, ``from_ns``,
+    ``to_ns`` m intervals; the result has shape (m,).
+    """
+    found = np.full(len(of_thread), NONE, np.int32)
+    if not len(thread):
+        return found
+    layout = lay_out(thread.astype(np.int32), start_ns, duration_ns)
+    order = np.lexsort((-duration_ns, start_ns, thread))
+    for number in np.unique(of_thread):
+        first, last = np.searchsorted(thread[order], [number, number + 1])
+        rows = order[first:last]
+        if not len(rows):
+            continue
+        wanted = np.flatnonzero(of_thread == number)
+        position = np.searchsorted(start_ns[rows], from_ns[wanted], side="right") - 1
+        here = np.where(position >= 0, rows[np.maximum(position, 0)], NONE).astype(np.int32)
+        outside = (here != NONE) & (layout.end_ns[here] < to_ns[wanted])
+        while outside.any():
+            here[outside] = layout.parent[here[outside]]
+            outside = (here != NONE) & (layout.end_ns[here] < to_ns[wanted])
+        found[wanted] = here
+    return found
+
+
+def union_length(start_ns: Int64, end_ns: Int64) -> int:
+    """Nanoseconds covered by at least one of the intervals."""
+    if not len(start_ns):
+        return 0
+    order = np.argsort(start_ns, kind="stable")
+    start, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
+    covered_before = np.concatenate(([start[0]], reach[:-1]))
+    return int(np.maximum(reach - np.maximum(start, covered_before), 0).sum())
+
+
+def _nest(start: Int64, end: Int64) -> tuple[Int32, Int32]:
+    """Parents and depths of one row's slices, sorted by (start, longest first).
+
+    Assumes proper nesting. A slice's depth is the number of earlier slices that are still open
+    at its start; its parent is the last slice before it that is one level up.
+    """
+    n = len(start)
+    position = np.arange(n)
+    empty = end == start
+    # Ends at or before each start, less the empty slices at that very start that come later.
+    closed = np.searchsorted(np.sort(end), start, side="right")
+    if empty.any():
+        empties_before = np.concatenate(([0], np.cumsum(empty)))
+        group_end = np.searchsorted(start, start, side="right")
+        closed -= empties_before[group_end] - empties_before[position]
+    depth = (position - closed).astype(np.int32)
+    parent = np.full(n, NONE, np.int32)
+    above = np.flatnonzero(depth == 0)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        here = np.flatnonzero(depth == level)
+        parent[here] = above[np.searchsorted(above, here) - 1]
+        above = here
+    return parent, depth
+
+
+def _is_nested(start: Int64, end: Int64) -> bool:
+    reach = np.maximum.accumulate(end)
+    if not np.any(start[1:] < reach[:-1]):
+        return True
+    parent, depth = _nest(start, end)
+    if np.any(depth < 0):
+        return False
+    inside = np.flatnonzero(parent != NONE)
+    if np.any(end[inside] > end[parent[inside]]) or np.any(start[inside] >= end[parent[inside]]):
+        # A child that starts where its parent ends is not inside it, unless both are empty.
+        return False
+    top = np.flatnonzero(parent == NONE)
+    return not np.any(start[top][1:] < end[top][:-1])
+
+
+def _clusters(start: Int64, end: Int64) -> list[NDArray[np.intp]]:
+    """Runs of slices that touch in time and are not properly nested already."""
+    reach = np.maximum.accumulate(end)
+    breaks = np.flatnonzero(start[1:] >= reach[:-1]) + 1
+    bounds = np.concatenate(([0], breaks, [len(start)]))
+    clusters = []
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        if last - first > 1 and not _is_nested(start[first:last], end[first:last]):
+            clusters.append(np.arange(first, last))
+    return clusters
+
+
+def _assign_lanes(
+    rows: NDArray[np.intp], start: Int64, end: Int64, lane: Int32, resolution: int
+) -> int:
+    """Put each slice on the first lane where it nests or is disjoint; returns roundings made.
+
+    Writes ``lane``, and ``end`` where a crossing is within the resolution.
+    """
+    open_ends: list[list[int]] = []
+    rounded = 0
+    for row, begin, stop in zip(
+        rows.tolist(), start[rows].tolist(), end[rows].tolist(), strict=True
+    ):
+        for number, stack in enumerate(open_ends):
+            while stack and stack[-1] <= begin:
+                stack.pop()
+            if stack and stop > stack[-1]:
+                if stop - stack[-1] > resolution or stack[-1] <= begin:
+                    continue
+                stop = stack[-1]
+                end[row] = stop
+                rounded += 1
+            break
+        else:
+            number, stack = len(open_ends), []
+            open_ends.append(stack)
+        lane[row] = number
+        stack.append(stop)
+    return rounded

@@ -1,0 +1,276 @@
+"""From sources to one Trace: find, read, put together, link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from neuron_tb.converters.capture import Capture, Found, find
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.readers import KINETO, SYSTEM_PROFILE, Format, identify
+from neuron_tb.converters.readers.document import open_document
+from neuron_tb.converters.trace import NONE, Device, Int32, Process, Role, Trace, merge
+
+Progress = Callable[[str], None]
+"""Called with a short text before each stage of long work."""
+
+
+def load(
+    *sources: str | Path, steps_from: str | None = None, progress: Progress | None = None
+) -> Trace:
+    """Read captures into one Trace.
+
+    A source is a trace file, a capture directory ``<instance>_pid_<pid>/<timestamp>/``, or a
+    directory that holds any number of them; all sources of one call make one run.
+    ``steps_from`` names the annotation that marks steps (default ``ProfilerStep#N``).
+
+    Raises NeuronTbError, with one plain sentence, when nothing can be read.
+    """
+    say = progress or (lambda text: None)
+    found = find([Path(source) for source in sources])
+    framework, system = _read_all(found, say)
+    trace = put_together(found.name, framework, system)
+    if steps_from:
+        trace.step_annotation = steps_from
+    _report_capture(found, trace)
+    say("linking operators and device work")
+    trace.findings.extend(trace.links.findings)
+    return trace
+
+
+def put_together(
+    name: str, framework: Sequence[Trace], system: Sequence[tuple[Trace, bool]]
+) -> Trace:
+    """One trace of framework traces and system profiles, a process of both kinds being one.
+
+    Rows of a system profile belong to a process by (instance id, process id). Each system
+    profile comes with a flag: whether processes without a framework trace are kept too.
+    """
+    findings = Findings()
+    parts: list[Trace] = list(framework)
+    same: dict[int, int] = {}
+    offset = sum(len(t.processes) for t in framework)
+    known = [process for trace in framework for process in trace.processes]
+    has_work = {
+        number
+        for number, (trace, process) in enumerate(
+            (t, p) for t in framework for p in range(len(t.processes))
+        )
+        if (trace.slice_process == process).any()
+    }
+    for trace, keep_others in system:
+        matches = _match(known, trace, findings, only=has_work)
+        reduced = _without_repeated_rows(trace, matches, findings)
+        if not keep_others and framework and matches:
+            reduced = _only_matched(reduced, matches, findings)
+        same.update({offset + own: match for own, match in matches.items()})
+        offset += len(trace.processes)
+        parts.append(reduced)
+    merged = merge(name, parts)
+    merged.findings.extend(findings)
+    return _with_ranks(_unify(merged, same) if same else merged)
+
+
+def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trace, bool]]]:
+    framework: list[Trace] = []
+    system: dict[Path, tuple[Trace, bool]] = {}
+    failures: list[str] = []
+    for capture in found.captures:
+        for path in (*capture.framework, *capture.system):
+            resolved = path.resolve()
+            if resolved in system:
+                continue
+            say(f"reading {path.name}")
+            try:
+                trace, kind = _read(path, capture)
+            except NeuronTbError as error:
+                failures.append(str(error))
+                continue
+            if kind is SYSTEM_PROFILE:
+                explicit = not capture.framework or len(found.captures) > 1
+                system[resolved] = (trace, explicit)
+            else:
+                framework.append(trace)
+    if not framework and not system:
+        lacking = [s for c in found.captures for s in c.lacks()]
+        raise NeuronTbError(
+            failures[0] if failures else f"{found.captures[0].directory} has {lacking[0]}."
+        )
+    for sentence in failures:
+        (framework or [t for t, _ in system.values()])[0].findings.add("file_unreadable", sentence)
+    return framework, list(system.values())
+
+
+def _read(path: Path, capture: Capture) -> tuple[Trace, Format]:
+    document = open_document(path)
+    kind = identify(document)
+    if kind is None:
+        raise NeuronTbError(f"{path} is {document.description()}.")
+    trace: Trace = kind.reader.read(document, capture.context(path))
+    empty = not (len(trace.slices) or len(trace.instants) or len(trace.counters))
+    only_marks = not (len(trace.slices) or len(trace.counters) or len(trace.memory))
+    if kind is KINETO and (empty or only_marks):
+        raise NeuronTbError(
+            f"{path} holds no event with a duration: the profiler's schedule probably never "
+            "reached an active step, or profiler.step() was not called."
+        )
+    return trace, kind
+
+
+def _match(
+    known: Sequence[Process], trace: Trace, findings: Findings, only: set[int]
+) -> dict[int, int]:
+    """For each process of a system profile the framework process that it is."""
+    matches: dict[int, int] = {}
+    for own, process in enumerate(trace.processes):
+        same_pid = [n for n, k in enumerate(known) if k.pid == process.pid and n in only]
+        same_host = [n for n in same_pid if known[n].host == process.host]
+        unknown_host = [n for n in same_pid if not known[n].host]
+        candidates = same_host or unknown_host
+        twins = [p for p in trace.processes if p.pid == process.pid]
+        if len(same_host) >= 1 or (len(candidates) == 1 and len(twins) == 1):
+            matches[own] = candidates[0]
+        elif candidates:
+            findings.add(
+                "process_ambiguous",
+                f"process {process.pid} of {process.host} in the system profile fits several "
+                "framework traces and was joined with none; keep each trace.json in its "
+                "<instance>_pid_<pid> directory",
+            )
+    if not matches and len(only) == 1 and len(trace.processes) == 1:
+        number = next(iter(only))
+        findings.add(
+            "process_matched_by_place",
+            f"the system profile's process {trace.processes[0].pid} was taken for the trace's "
+            f"process {known[number].pid}: each file holds one process",
+        )
+        matches[0] = number
+    return matches
+
+
+def _without_repeated_rows(trace: Trace, matches: dict[int, int], findings: Findings) -> Trace:
+    """Explorer repeats trace.json's events; where trace.json itself is read they stand twice."""
+    repeated = trace.roles(Role.OPERATOR, Role.ANNOTATION, Role.WINDOW)
+    repeated &= np.isin(trace.slice_process, list(matches))
+    if not repeated.any():
+        return trace
+    findings.add(
+        "framework_rows_repeated",
+        "framework rows of the system profile were left out: trace.json has them",
+        int(np.count_nonzero(repeated)),
+    )
+    return replace(trace, slices=trace.slices.take(~repeated))
+
+
+def _only_matched(trace: Trace, matches: dict[int, int], findings: Findings) -> Trace:
+    others = [p for p in range(len(trace.processes)) if p not in matches]
+    keep = np.isin(trace.slice_process, list(matches))
+    if keep.all():
+        return trace
+    findings.add(
+        "other_processes",
+        "rows of processes whose trace was not asked for were left out of the system profile",
+        int(np.count_nonzero(~keep)),
+        where=f"process {trace.processes[others[0]].pid}",
+    )
+    of_track = np.isin(trace.track_column("process"), list(matches))
+    hosts = {trace.processes[p].host for p in matches}
+    of_host = np.array([trace.processes[t.process].host in hosts for t in trace.tracks], np.bool_)
+    return replace(
+        trace,
+        slices=trace.slices.take(keep),
+        instants=trace.instants.take(of_track[trace.instants.track]),
+        counters=trace.counters.take(of_host[trace.counters.track]),
+    )
+
+
+def _unify(trace: Trace, same: dict[int, int]) -> Trace:
+    """Let processes be one, and devices with them; unused processes and devices disappear."""
+    target = np.arange(len(trace.processes))
+    for own, match in same.items():
+        target[own] = match
+    used = {int(target[t.process]) for t in trace.tracks} | {
+        int(target[p]) for p in np.unique(trace.memory.process)
+    }
+    kept = sorted(used)
+    number = {old: new for new, old in enumerate(kept)}
+    of_process = [number.get(int(target[p]), NONE) for p in range(len(trace.processes))]
+    processes = [trace.processes[p] for p in kept]
+    metadata = [trace.metadata[p] for p in kept]
+    for own, match in same.items():
+        place = number[match]
+        if not processes[place].host:
+            processes[place] = replace(processes[place], host=trace.processes[own].host)
+        if trace.metadata[own]:
+            metadata[place] = {**metadata[place], "system_profile": trace.metadata[own]}
+    devices, of_device = _unified_devices(trace, of_process)
+    return replace(
+        trace,
+        processes=processes,
+        metadata=metadata,
+        devices=devices,
+        tracks=[
+            replace(
+                track,
+                process=of_process[track.process],
+                device=None if track.device is None else int(of_device[track.device]),
+            )
+            for track in trace.tracks
+        ],
+        memory=replace(
+            trace.memory,
+            process=np.array([*of_process, NONE], np.int32)[trace.memory.process],
+        ),
+    )
+
+
+def _unified_devices(trace: Trace, of_process: list[int]) -> tuple[list[Device], Int32]:
+    devices: list[Device] = []
+    numbers: dict[tuple[int, int], int] = {}
+    of_device = np.full(len(trace.devices), NONE, np.int32)
+    for old, device in enumerate(trace.devices):
+        process = of_process[device.process]
+        if process == NONE:
+            continue
+        key = (process, device.index)
+        if key not in numbers:
+            numbers[key] = len(devices)
+            devices.append(replace(device, process=process))
+        elif device.family == "neuron" and devices[numbers[key]].family != "neuron":
+            devices[numbers[key]] = replace(device, process=process)
+        of_device[old] = numbers[key]
+    return devices, of_device
+
+
+def _with_ranks(trace: Trace) -> Trace:
+    """Give ranks by order where several processes have framework rows and none has a rank."""
+    working = np.unique(trace.slice_process[trace.roles(Role.OPERATOR)]).tolist()
+    if len(working) < 2 or any(p.rank is not None for p in trace.processes):
+        return trace
+    processes = list(trace.processes)
+    for rank, number in enumerate(
+        sorted(working, key=lambda n: (processes[n].host, processes[n].pid))
+    ):
+        processes[number] = replace(processes[number], rank=rank)
+    trace.findings.add(
+        "rank_by_order",
+        "no trace says which rank it is; ranks were given by order of (instance, process id)",
+    )
+    return replace(trace, processes=processes)
+
+
+def _report_capture(found: Found, trace: Trace) -> None:
+    for capture in found.older:
+        trace.findings.add(
+            "older_session",
+            "older sessions of a process were left out; give their directory to read one",
+            where=str(capture.directory),
+        )
+    for capture in found.captures:
+        if capture.raw and not capture.system:
+            for sentence in capture.lacks():
+                trace.findings.add("capture_incomplete", f"{capture.directory} has {sentence}")

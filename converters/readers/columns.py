@@ -1,0 +1,111 @@
+"""Building a Trace's columns from the lists a decoder gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
+
+Number = int | float | str | None
+"""What a number in a trace may be: numbers are also written as text."""
+
+_EXACT_BELOW = float(2**43)
+"""Below this many microseconds a double still tells single nanoseconds apart."""
+
+
+class ArgumentStore:
+    """Collects arguments as JSON text; rows address them by start and length."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, raws: Sequence[msgspec.Raw | bytes]) -> tuple[Int64, Int32]:
+        """Starts and lengths of these texts; ``null``, ``{}`` and absent ones have length 0."""
+        kept = [b"" if raw in _NO_ARGUMENTS else raw for raw in map(bytes, raws)]
+        lengths = np.fromiter(map(len, kept), np.int64, len(kept))
+        starts = self._size + np.cumsum(lengths) - lengths
+        text = b"".join(kept)
+        self._parts.append(text)
+        self._size += len(text)
+        return starts, lengths.astype(np.int32)
+
+    def tobytes(self) -> bytes:
+        """All texts, back to back."""
+        return b"".join(self._parts)
+
+
+_NO_ARGUMENTS = frozenset((b"", b"null", b"{}"))
+
+
+def nanoseconds(microseconds: Sequence[Number], base_ns: int = 0) -> tuple[Int64, Bools]:
+    """Microseconds (numbers or text) as integer nanoseconds after ``base_ns``, exactly.
+
+    Returns the times and which of them are usable. Numbers decoded as doubles are exact below
+    2**43 us (the largest time Kineto writes beside its base time is 7.9e12 us).
+    """
+    count = len(microseconds)
+    if not {type(v) for v in microseconds} <= {int, float}:
+        return _nanoseconds_one_by_one(microseconds, base_ns)
+    values = np.array(microseconds, np.float64) if count else np.empty(0)
+    if not np.all(np.abs(values) < _EXACT_BELOW):
+        return _nanoseconds_one_by_one(microseconds, base_ns)
+    return np.rint(values * 1000).astype(np.int64) + base_ns, np.ones(count, np.bool_)
+
+
+def loses_digits(microseconds: Iterable[Number]) -> bool:
+    """Whether a double among these is too large to hold nanoseconds: decode as decimals then."""
+    return any(type(v) is float and abs(v) >= _EXACT_BELOW for v in microseconds)
+
+
+def _nanoseconds_one_by_one(microseconds: Sequence[Any], base_ns: int) -> tuple[Int64, Bools]:
+    times = np.zeros(len(microseconds), np.int64)
+    usable = np.zeros(len(microseconds), np.bool_)
+    for row, value in enumerate(microseconds):
+        exact = _exact_ns(value)
+        if exact is not None and abs(base_ns + exact) < 2**63:
+            times[row] = base_ns + exact
+            usable[row] = True
+    return times, usable
+
+
+def _exact_ns(value: Any) -> int | None:
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value * 1000
+    try:
+        return int((Decimal(value) * 1000).to_integral_value(ROUND_HALF_EVEN))
+    except (InvalidOperation, ValueError, OverflowError, TypeError):
+        return None
+
+
+def integer(value: object) -> int:
+    """An identifier as int64: numbers, text with a number in it; NONE for anything else.
+
+    Unsigned values over 2**63 wrap, so that equal identifiers stay equal.
+    """
+    if isinstance(value, str):
+        try:
+            value = int(value, 0)
+        except ValueError:
+            return NONE
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return NONE
+    return value if -(2**63) <= value < 2**63 else ((value + 2**63) % 2**64) - 2**63
+
+
+def integers(values: Sequence[object]) -> Int64:
+    """:func:`integer` of every value, shape (n,)."""
+    return np.fromiter(
+        (v if type(v) is int and -1 < v < 2**63 else integer(v) for v in values),
+        np.int64,
+        len(values),
+    )

@@ -1,0 +1,861 @@
+"""Chrome-trace JSON as PyTorch's Kineto writes it, for any device.
+
+TorchNeuron's ``trace.json`` is such a file (three known shapes: CPU events only; with
+``privateuse1_runtime`` and ``privateuse1_driver`` events joined by ``External id``; the same
+with ``nrt_sequence_id`` and ``neff_cache_key``), and so are those of CUDA, ROCm, XPU, MTIA and
+other PrivateUse1 devices, and plain Chrome traces of other programs.
+
+Format: the Trace Event Format document of the Chromium project, and libkineto's
+``output_json.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.lanes import innermost_around
+from neuron_tb.converters.readers.columns import (
+    ArgumentStore,
+    Number,
+    integer,
+    integers,
+    loses_digits,
+    nanoseconds,
+)
+from neuron_tb.converters.readers.document import Context, Document
+from neuron_tb.converters.trace import (
+    NONE,
+    Bools,
+    Clock,
+    ClockKind,
+    Counters,
+    Device,
+    Flows,
+    Instants,
+    Int32,
+    Int64,
+    MemoryEvents,
+    Process,
+    Role,
+    Slices,
+    StringTable,
+    Trace,
+    Track,
+    TrackKind,
+    UInt8,
+)
+
+CATEGORY_ROLES = {
+    "cpu_op": Role.OPERATOR,
+    "operator": Role.OPERATOR,
+    "user_annotation": Role.ANNOTATION,
+    "python_function": Role.PYTHON,
+    "python": Role.PYTHON,
+    "runtime": Role.RUNTIME,
+    "cuda_runtime": Role.RUNTIME,
+    "cuda_driver": Role.RUNTIME,
+    "xpu_runtime": Role.RUNTIME,
+    "xpu_driver": Role.RUNTIME,
+    "mtia_runtime": Role.RUNTIME,
+    "glow_runtime": Role.RUNTIME,
+    "privateuse1_runtime": Role.RUNTIME,
+    "kernel": Role.KERNEL,
+    "concurrent_kernel": Role.KERNEL,
+    "mtia_ccp_events": Role.KERNEL,
+    "hpu_op": Role.KERNEL,
+    "gpu_memcpy": Role.TRANSFER,
+    "memcpy": Role.TRANSFER,
+    "gpu_memset": Role.TRANSFER,
+    "memset": Role.TRANSFER,
+    "privateuse1_driver": Role.WINDOW,
+    "cuda_sync": Role.DEVICE_DETAIL,
+    "cuda_event": Role.DEVICE_DETAIL,
+    "gpu_user_annotation": Role.DEVICE_ANNOTATION,
+    "trace": Role.SPAN,
+}
+"""What Kineto's categories mean here, compared in lower case; any other is ``OTHER``."""
+
+_HOST_ROLES = (Role.OPERATOR, Role.ANNOTATION, Role.PYTHON, Role.RUNTIME)
+_ON_DEVICE = (Role.KERNEL, Role.TRANSFER, Role.WINDOW, Role.DEVICE_DETAIL, Role.DEVICE_ANNOTATION)
+_PROFILER_PIDS = ("Spans", "Traces", "")
+_EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
+_SHOWN_PHASES = frozenset("XBEiIRCMstf")
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    pid: Number = None
+    tid: Number = None
+    ts: Number = None
+    dur: Number = None
+    args: msgspec.Raw = msgspec.Raw()
+    id: Number = None
+    attr: msgspec.Raw = msgspec.Raw()
+
+
+class _ExactEvent(_Event, gc=False):
+    """For times that a double would round."""
+
+    ts: Decimal | None = None  # type: ignore[assignment]
+    dur: Decimal | None = None  # type: ignore[assignment]
+
+
+class _Ids(msgspec.Struct, gc=False):
+    """The arguments that join rows or place them on a device."""
+
+    external_id: Any = msgspec.field(name="External id", default=None)
+    old_external_id: Any = msgspec.field(name="external id", default=None)
+    correlation: Any = None
+    nrt_sequence_id: Any = None
+    nrta_seq_id: Any = None
+    exec_id: Any = None
+    device: Any = None
+    nc_id: Any = None
+    nc_idx: Any = None
+    lnc_idx: Any = None
+    neff_cache_key: Any = None
+
+
+class _Memory(msgspec.Struct, gc=False):
+    device_type: Any = msgspec.field(name="Device Type", default=None)
+    device_id: Any = msgspec.field(name="Device Id", default=None)
+    address: Any = msgspec.field(name="Addr", default=None)
+    bytes: Any = msgspec.field(name="Bytes", default=None)
+    total_allocated: Any = msgspec.field(name="Total Allocated", default=None)
+    total_reserved: Any = msgspec.field(name="Total Reserved", default=None)
+
+
+_DECODE_IDS = msgspec.json.Decoder(_Ids).decode
+_DECODE_MEMORY = msgspec.json.Decoder(_Memory).decode
+_NO_IDS = _Ids()
+
+_Key = tuple[object, object]
+"""(pid, tid) of the file, numbers in text form made numbers."""
+
+
+def sniff(document: Document) -> bool:
+    """Whether the document is Chrome-trace JSON: ``traceEvents``, or an array of events."""
+    return "traceEvents" in document.keys or (document.array and "ph" in document.first_row())
+
+
+def read(document: Document, context: Context) -> Trace:
+    """Read one file into a Trace with one profiled process (plain Chrome traces: one per pid)."""
+    return _Reader(document, context).read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Slices before they have tracks: columns that the file gives, all of shape (n,)."""
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    category: Int32
+    thread: Int32
+    args: list[msgspec.Raw | bytes]
+
+    def take(self, rows: Any) -> _Rows:
+        kept = np.arange(len(self.start_ns))[rows]
+        return _Rows(
+            self.start_ns[kept],
+            self.duration_ns[kept],
+            self.name[kept],
+            self.category[kept],
+            self.thread[kept],
+            [self.args[row] for row in kept.tolist()],
+        )
+
+    def plus(self, other: _Rows) -> _Rows:
+        def joined(field: str) -> Any:
+            return np.concatenate([getattr(self, field), getattr(other, field)])
+
+        return _Rows(
+            joined("start_ns"),
+            joined("duration_ns"),
+            joined("name"),
+            joined("category"),
+            joined("thread"),
+            self.args + other.args,
+        )
+
+
+class _Reader:
+    def __init__(self, document: Document, context: Context) -> None:
+        self.path = document.path
+        self.context = context
+        self.metadata = document.decoded("traceEvents")
+        self.findings = Findings()
+        self.table = StringTable()
+        self.store = ArgumentStore()
+        self.threads: dict[_Key, int] = {}
+        base = self.metadata.get("baseTimeNanoseconds")
+        self.base_ns = max(integer(base), 0)
+        raw = document.data if document.array else document.keys["traceEvents"]
+        self.events, self.resolution_ns = self._decode(raw)
+        self.meta_events = [e for e in self.events if e.ph == "M"]
+
+    def read(self) -> Trace:
+        by_phase = defaultdict(list)
+        for event in self.events:
+            by_phase[event.ph].append(event)
+        self.events = []
+        self._count_unknown_phases(by_phase)
+        rows = self._complete(by_phase["X"]).plus(self._paired(by_phase["B"], by_phase["E"]))
+        instants = self._timed(by_phase["i"] + by_phase["I"] + by_phase["R"])
+        counters = self._timed(by_phase["C"])
+        clock = self._clock(rows, instants)
+        rows, instants = self._within_clock(clock, rows), self._within_clock(clock, instants)
+        rows, instants = self._unmeasurable_to_instants(rows, instants)
+        trace = Trace(self.path.stem, clock=clock, findings=self.findings, sources=[str(self.path)])
+        self._place(trace, rows, instants, self._within_clock(clock, counters))
+        self._flows(trace, by_phase["s"] + by_phase["t"] + by_phase["f"])
+        trace.strings = self.table.strings
+        trace.arguments = self.store.tobytes()
+        return trace
+
+    # -- decoding ---------------------------------------------------------------------------
+
+    def _decode(self, raw: bytes | msgspec.Raw) -> tuple[list[Any], int]:
+        events = self._decode_as(_Event, raw)
+        if not (loses_digits(e.ts for e in events) or loses_digits(e.dur for e in events)):
+            return events, 1
+        exact = self._decode_as(_ExactEvent, raw)
+        times = [e.ts for e in exact if e.ts is not None and e.ts == e.ts]
+        # Epoch microseconds that went through a double lie on a grid of a quarter microsecond.
+        on_grid = all((4 * t) % 1 == 0 for t in times)
+        return exact, 250 if on_grid else 1
+
+    def _decode_as(self, kind: type[_Event], raw: bytes | msgspec.Raw) -> list[Any]:
+        try:
+            return msgspec.json.Decoder(list[kind]).decode(raw)  # type: ignore[valid-type]
+        except msgspec.ValidationError:
+            return self._decode_one_by_one(kind, raw)
+
+    def _decode_one_by_one(self, kind: type[_Event], raw: bytes | msgspec.Raw) -> list[Any]:
+        typed = msgspec.json.Decoder(kind).decode
+        events = []
+        for number, text in enumerate(
+            msgspec.json.decode(raw, type=list[msgspec.Raw] | None) or ()
+        ):
+            try:
+                events.append(typed(text))
+            except msgspec.ValidationError:
+                value = msgspec.json.decode(text)
+                if isinstance(value, dict):
+                    events.append(_lenient(kind, value))
+                else:
+                    self.findings.add(
+                        "not_an_event",
+                        "entries of traceEvents that are no event objects were left out",
+                        where=f"{self.path.name}, entry {number}",
+                    )
+        return events
+
+    def _count_unknown_phases(self, by_phase: dict[str, list[Any]]) -> None:
+        for phase, events in by_phase.items():
+            if phase not in _SHOWN_PHASES:
+                self.findings.add(
+                    "phase_not_shown",
+                    f"events of phase {phase!r} are not shown"
+                    if phase
+                    else "events without a phase were left out",
+                    len(events),
+                )
+
+    # -- rows -------------------------------------------------------------------------------
+
+    def _complete(self, events: list[Any]) -> _Rows:
+        durations, known = nanoseconds([e.dur for e in events])
+        durations[~known] = NONE
+        self.findings.add(
+            "no_duration",
+            "complete events without a duration are shown as instants",
+            int(np.count_nonzero(~known)),
+        )
+        self.findings.add(
+            "unfinished",
+            "events that never finished (negative duration) are shown as instants",
+            int(np.count_nonzero(known & (durations < 0))),
+        )
+        return self._timed(events, durations)
+
+    def _timed(self, events: list[Any], durations: Int64 | None = None) -> _Rows:
+        """Rows of events that have a time; the others are counted and left out."""
+        times, usable = nanoseconds([e.ts for e in events], self.base_ns)
+        self.findings.add(
+            "no_time",
+            "events without a readable time were left out",
+            int(np.count_nonzero(~usable)),
+        )
+        unnamed = sum(e.name is None for e in events)
+        self.findings.add("no_name", "events without a name are called (unnamed)", unnamed)
+        n = len(events)
+        rows = _Rows(
+            times,
+            np.zeros(n, np.int64) if durations is None else durations,
+            self.table.intern_all((e.name or "(unnamed)" for e in events), n),
+            self.table.intern_all((e.cat or "" for e in events), n),
+            self._threads_of(events),
+            [e.args if len(memoryview(e.args)) else e.attr for e in events],
+        )
+        return rows if usable.all() else rows.take(usable)
+
+    def _threads_of(self, events: Sequence[Any]) -> Int32:
+        threads = self.threads
+        return np.fromiter(
+            (threads.setdefault((_id(e.pid), _id(e.tid)), len(threads)) for e in events),
+            np.int32,
+            len(events),
+        )
+
+    def _paired(self, begins: list[Any], ends: list[Any]) -> _Rows:
+        """Complete rows made of ``B`` and ``E`` events of one thread."""
+        rows = self._timed(begins).plus(self._timed(ends))
+        is_end = np.arange(len(rows.start_ns)) >= len(self._timed(begins).start_ns)
+        open_rows: dict[int, list[int]] = defaultdict(list)
+        closed, durations = [], []
+        lonely = 0
+        for row in np.argsort(rows.start_ns, kind="stable").tolist():
+            stack = open_rows[int(rows.thread[row])]
+            if not is_end[row]:
+                stack.append(row)
+                continue
+            match = _last_with_name(stack, rows.name, row, self.table.find("(unnamed)"))
+            if match is None:
+                lonely += 1
+                continue
+            closed.append(match)
+            durations.append(int(rows.start_ns[row] - rows.start_ns[match]))
+        unclosed = [row for stack in open_rows.values() for row in stack]
+        self.findings.add("end_without_begin", "ends without a beginning were left out", lonely)
+        self.findings.add(
+            "unfinished",
+            "events that never finished (a beginning without an end) are shown as instants",
+            len(unclosed),
+        )
+        taken = rows.take(np.array(closed + unclosed, np.intp))
+        lengths = np.array(durations + [NONE] * len(unclosed), np.int64)
+        return _Rows(taken.start_ns, lengths, taken.name, taken.category, taken.thread, taken.args)
+
+    def _clock(self, rows: _Rows, instants: _Rows) -> Clock:
+        times = np.concatenate([rows.start_ns, instants.start_ns])
+        # One event at 0 among epoch times must not decide: the median does.
+        epoch = not len(times) or float(np.median(times)) > _EARLIEST_EPOCH_NS
+        kind = ClockKind.EPOCH if epoch else ClockKind.RELATIVE
+        return Clock(kind, self.base_ns, self.resolution_ns)
+
+    def _within_clock(self, clock: Clock, rows: _Rows) -> _Rows:
+        if clock.kind is not ClockKind.EPOCH or self.base_ns:
+            return rows
+        plausible = rows.start_ns > _EARLIEST_EPOCH_NS
+        self.findings.add(
+            "time_out_of_range",
+            "events at time 0 or near it, among times since the Unix epoch, were left out",
+            int(np.count_nonzero(~plausible)),
+        )
+        return rows if plausible.all() else rows.take(plausible)
+
+    def _unmeasurable_to_instants(self, rows: _Rows, instants: _Rows) -> tuple[_Rows, _Rows]:
+        measured = rows.duration_ns >= 0
+        if measured.all():
+            return rows, instants
+        return rows.take(measured), instants.plus(rows.take(~measured))
+
+    # -- tracks -----------------------------------------------------------------------------
+
+    def _place(self, trace: Trace, rows: _Rows, instants: _Rows, counters: _Rows) -> None:
+        """Give every row its role, process, device and track."""
+        ids = self._ids(rows)
+        role = self._roles(rows)
+        names = _Metadata(self.meta_events)
+        keys = list(self.threads)
+        neuron = self._is_neuron(rows, ids)
+        processes = _Processes(trace, keys, self.context, names, self.metadata, self.path.name)
+        processes.choose(rows.thread, role)
+        devices = _Devices(trace, processes.main, self.metadata, self._family(rows, neuron))
+        on_device = np.isin(role, _ON_DEVICE)
+        index = self._device_index(rows, on_device, ids, keys)
+        places = _Places(trace, keys, names, processes, devices)
+        track = places.tracks(rows.thread, np.where(on_device, index, NONE), role)
+        starts, lengths = self.store.add(rows.args)
+        external = integers(
+            [i.external_id if i.external_id is not None else i.old_external_id for i in ids]
+        )
+        sequence = integers(
+            [i.nrt_sequence_id if i.nrt_sequence_id is not None else i.nrta_seq_id for i in ids]
+        )
+        trace.slices = Slices(
+            rows.start_ns,
+            rows.duration_ns,
+            rows.name,
+            rows.category,
+            track,
+            role,
+            external,
+            integers([i.correlation for i in ids]),
+            sequence,
+            integers([i.exec_id for i in ids]),
+            starts,
+            lengths,
+        )
+        trace.metadata = [
+            dict(self.metadata) if p == processes.main else {} for p in range(len(trace.processes))
+        ]
+        self._instants(trace, instants, places, processes.main)
+        self._counters(trace, counters, places)
+        self.slice_thread = rows.thread
+
+    def _roles(self, rows: _Rows) -> UInt8:
+        by_category = np.array(
+            [CATEGORY_ROLES.get(text.lower(), Role.OTHER) for text in self.table.strings], np.uint8
+        )
+        return by_category[rows.category] if len(by_category) else np.empty(0, np.uint8)
+
+    def _ids(self, rows: _Rows) -> list[_Ids]:
+        ids = []
+        for raw in rows.args:
+            try:
+                ids.append(_DECODE_IDS(raw) if len(memoryview(raw)) else _NO_IDS)
+            except msgspec.ValidationError:  # arguments that are no object carry no identifiers
+                ids.append(_NO_IDS)
+        return ids
+
+    def _is_neuron(self, rows: _Rows, ids: list[_Ids]) -> bool:
+        """Evidence of AWS Neuron; a PrivateUse1 category alone is none."""
+        backend = str((self.metadata.get("distributedInfo") or {}).get("backend", ""))
+        return (
+            self.context.neuron
+            or "neuron" in backend.lower()
+            or any(s.startswith(_NEURON_NAMES) for s in self.table.strings)
+            or any(i.nrt_sequence_id is not None or i.neff_cache_key is not None for i in ids)
+        )
+
+    def _family(self, rows: _Rows, neuron: bool) -> str:
+        if neuron:
+            return "neuron"
+        text = str(self.metadata.get("deviceProperties") or self.metadata.get("computeProperties"))
+        categories = {self.table.strings[c] for c in np.unique(rows.category)}
+        if any(c.startswith("mtia") for c in categories):
+            return "mtia"
+        if any(c.startswith("xpu") for c in categories):
+            return "xpu"
+        if any(c.startswith("privateuse1") for c in categories):
+            return "privateuse1"
+        if "AMD" in text or any(k.startswith(("hip_", "roctracer")) for k in self.metadata):
+            return "rocm"
+        known = {"cuda_runtime", "cuda_driver", "kernel", "Kernel", "gpu_memcpy"}
+        return "cuda" if categories & known else "other"
+
+    def _device_index(
+        self, rows: _Rows, on_device: Bools, ids: list[_Ids], keys: list[_Key]
+    ) -> Int32:
+        """The device of every device row: its arguments say it, else its pid is the device."""
+        index = np.full(len(rows.start_ns), NONE, np.int32)
+        for row in np.flatnonzero(on_device).tolist():
+            i = ids[row]
+            for value in (i.device, i.nc_id, i.nc_idx, i.lnc_idx, keys[rows.thread[row]][0]):
+                number = integer(value)
+                if 0 <= number < 2**31:
+                    index[row] = number
+                    break
+            else:
+                index[row] = 0
+        return index
+
+    def _instants(self, trace: Trace, rows: _Rows, places: _Places, main: int) -> None:
+        is_memory = rows.name == self.table.find("[memory]")
+        track = places.tracks(rows.thread, np.full(len(rows.thread), NONE, np.int32))
+        starts, lengths = self.store.add(rows.args)
+        keep = ~is_memory
+        trace.instants = Instants(
+            rows.start_ns[keep],
+            rows.name[keep],
+            rows.category[keep],
+            track[keep],
+            starts[keep],
+            lengths[keep],
+        )
+        found = np.flatnonzero(is_memory)
+        values = [_memory(rows.args[row]) for row in found.tolist()]
+        device = integers([m.device_id for m in values]).astype(np.int32)
+        kind = integers([m.device_type for m in values]).astype(np.int32)
+        trace.memory = MemoryEvents(
+            rows.start_ns[found],
+            np.full(len(found), main, np.int32),
+            kind,
+            np.where(kind == 0, NONE, device).astype(np.int32),
+            integers([m.address for m in values]),
+            integers([m.bytes for m in values]),
+            integers([m.total_allocated for m in values]),
+            integers([m.total_reserved for m in values]),
+            track[found],
+            starts[found],
+            lengths[found],
+        )
+
+    def _counters(self, trace: Trace, rows: _Rows, places: _Places) -> None:
+        times: list[int] = []
+        values: list[float] = []
+        tracks: list[int] = []
+        unreadable = 0
+        for row, raw in enumerate(rows.args):
+            try:
+                series = msgspec.json.decode(raw) if len(memoryview(raw)) else None
+            except msgspec.DecodeError:
+                series = None
+            if not isinstance(series, dict):
+                unreadable += 1
+                continue
+            name = self.table.strings[rows.name[row]]
+            for key, value in series.items():
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    unreadable += 1
+                    continue
+                label = name if len(series) == 1 else f"{name} {key}"
+                times.append(int(rows.start_ns[row]))
+                values.append(float(value))
+                tracks.append(places.counter(int(rows.thread[row]), label))
+        self.findings.add(
+            "counter_without_value", "counter samples without a number were left out", unreadable
+        )
+        trace.counters = Counters(
+            np.array(times, np.int64), np.array(values, np.float64), np.array(tracks, np.int32)
+        )
+
+    # -- flows ------------------------------------------------------------------------------
+
+    def _flows(self, trace: Trace, events: list[Any]) -> None:
+        """Arrows: each end or middle step is joined with the latest start of the same id."""
+        events = [e for e in events if e.id is not None]
+        if not events:
+            return
+        times, usable = nanoseconds([e.ts for e in events], self.base_ns)
+        slices = trace.slices
+        at = innermost_around(
+            self.slice_thread,
+            slices.start_ns,
+            slices.duration_ns,
+            self._threads_of(events),
+            times,
+            times,
+        )
+        groups: dict[tuple[str, object], list[int]] = defaultdict(list)
+        for row in np.lexsort(([_PHASE_ORDER[e.ph] for e in events], times)).tolist():
+            if usable[row]:
+                groups[events[row].cat or "", _id(events[row].id)].append(row)
+        sources: list[int] = []
+        targets: list[int] = []
+        kinds: list[int] = []
+        unpaired = 0
+        for (category, _), rows in groups.items():
+            edges, lonely = _edges(rows, events, at)
+            unpaired += lonely
+            kind = self.table.intern(category)
+            for source, target in edges:
+                sources.append(source)
+                targets.append(target)
+                kinds.append(kind)
+        self.findings.add(
+            "flow_unpaired",
+            "ends of arrows without their other end, or without a slice, were left out",
+            unpaired,
+        )
+        trace.flows = Flows(
+            np.array(sources, np.int32), np.array(targets, np.int32), np.array(kinds, np.int32)
+        )
+
+
+_NEURON_NAMES = ("__neuron_profiler__", "nrt_", "nrta_", "nc_exec_running", "kbl_exec")
+_PHASE_ORDER = {"s": 0, "t": 1, "f": 2}
+
+
+def _edges(rows: list[int], events: list[Any], at: Int32) -> tuple[list[tuple[int, int]], int]:
+    """Edges of one flow id (rows in order of time), and how many of its ends stay unpaired.
+
+    A viewer must not lose the arrow of an end stamped before its start (clock skew), so such an
+    end takes the first start.
+    """
+    starts = [row for row in rows if events[row].ph == "s" and at[row] != NONE]
+    edges: list[tuple[int, int]] = []
+    source = starts[0] if starts else None
+    used = set()
+    unpaired = sum(events[row].ph == "s" and at[row] == NONE for row in rows)
+    for row in rows:
+        if events[row].ph == "s":
+            source = row if at[row] != NONE else source
+            continue
+        if source is None or at[row] == NONE:
+            unpaired += 1
+            continue
+        used.add(source)
+        if at[source] != at[row]:
+            edges.append((int(at[source]), int(at[row])))
+        if events[row].ph == "t":
+            source = row
+    return edges, unpaired + len(set(starts) - used)
+
+
+class _Metadata:
+    """Names, labels and sort indices from ``M`` events."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._values: dict[tuple[str, object, object], Any] = {}
+        for event in events:
+            try:
+                args = msgspec.json.decode(event.args) if len(memoryview(event.args)) else {}
+            except msgspec.DecodeError:
+                continue
+            if isinstance(args, dict) and event.name and args:
+                key = (event.name, _id(event.pid), _id(event.tid))
+                self._values.setdefault(key, next(iter(args.values())))
+                if event.name.startswith("process_"):
+                    self._values.setdefault((event.name, _id(event.pid), None), self._values[key])
+
+    def process(self, name: str, pid: object) -> Any:
+        """A value of a process, None when absent."""
+        return self._values.get((name, pid, None))
+
+    def thread(self, name: str, key: _Key) -> Any:
+        """A value of a thread, None when absent."""
+        return self._values.get((name, *key))
+
+
+class _Processes:
+    """Which pids of the file are processes; device pids and the profiler's own are not."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        keys: list[_Key],
+        context: Context,
+        names: _Metadata,
+        metadata: dict[str, Any],
+        source: str,
+    ) -> None:
+        self._trace, self._keys, self._context = trace, keys, context
+        self._names, self._metadata, self._source = names, metadata, source
+        self._numbers: dict[object, int] = {}
+        self.main = 0
+
+    def choose(self, thread: Int32, role: UInt8) -> None:
+        """Make the main process, the one with most operators, number 0."""
+        pid_of_thread = [key[0] for key in self._keys]
+        for roles in ((Role.OPERATOR,), _HOST_ROLES, (Role.OTHER,)):
+            chosen = np.isin(role, roles)
+            counts = Counter(pid_of_thread[t] for t in thread[chosen].tolist())
+            hosts = [(n, pid) for pid, n in counts.items() if pid not in _PROFILER_PIDS]
+            if hosts:
+                self.number(max(hosts, key=lambda pair: pair[0])[1])
+                return
+        others = [pid for pid in pid_of_thread if pid not in _PROFILER_PIDS]
+        self.number(self._context.pid if self._context.pid is not None else (others or [0])[0])
+
+    def number(self, pid: object) -> int:
+        """The process of a pid, made on first use."""
+        if pid in _PROFILER_PIDS and self._numbers:
+            return self.main
+        if pid not in self._numbers:
+            self._numbers[pid] = len(self._trace.processes)
+            self._trace.processes.append(self._make(pid))
+        return self._numbers[pid]
+
+    def _make(self, pid: object) -> Process:
+        context, info = self._context, self._metadata.get("distributedInfo") or {}
+        first = not self._trace.processes
+        rank = info.get("rank") if isinstance(info, dict) else None
+        named = self._names.process("process_name", pid)
+        host = context.host or str(self._metadata.get("host_name") or "")
+        number = integer(pid)
+        if first and context.pid is not None:
+            number = context.pid
+        return Process(
+            host=host,
+            pid=number if number >= 0 else _hash31(str(pid)),
+            rank=rank if isinstance(rank, int) else context.rank,
+            name=str(named or (pid if isinstance(pid, str) else "")),
+            labels=str(self._names.process("process_labels", pid) or ""),
+            sort_index=_optional(self._names.process("process_sort_index", pid)),
+            source=self._source,
+        )
+
+
+class _Devices:
+    """The devices of the main process, made on first use."""
+
+    def __init__(self, trace: Trace, process: int, metadata: dict[str, Any], family: str) -> None:
+        self._trace, self._process, self._family = trace, process, family
+        listed = metadata.get("deviceProperties") or metadata.get("computeProperties") or ()
+        self._listed = {integer(d.get("id")): d for d in listed if isinstance(d, dict)}
+        self._numbers: dict[int, int] = {}
+
+    def number(self, index: int) -> int:
+        """The device with this index."""
+        if index not in self._numbers:
+            known = self._listed.get(index, {})
+            memory = integer(known.get("totalGlobalMem"))
+            self._numbers[index] = len(self._trace.devices)
+            self._trace.devices.append(
+                Device(
+                    self._process,
+                    index,
+                    self._family,
+                    str(
+                        known.get("name")
+                        or _DEVICE_NAMES.get(self._family, "device {}").format(index)
+                    ),
+                    memory if memory > 0 else None,
+                )
+            )
+        return self._numbers[index]
+
+
+_DEVICE_NAMES = {
+    "neuron": "NeuronCore {}",
+    "privateuse1": "PrivateUse1 device {}",
+    "cuda": "CUDA device {}",
+    "rocm": "ROCm device {}",
+    "xpu": "XPU device {}",
+    "mtia": "MTIA device {}",
+}
+
+
+class _Places:
+    """Tracks, made on first use, for (thread of the file, device)."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        keys: list[_Key],
+        names: _Metadata,
+        processes: _Processes,
+        devices: _Devices,
+    ) -> None:
+        self._trace, self._keys, self._names = trace, keys, names
+        self._processes, self._devices = processes, devices
+        self._numbers: dict[tuple[int, int, str], int] = {}
+        self._device_of_pid: dict[object, int] = {}
+
+    def tracks(self, thread: Int32, device: Int32, role: UInt8 | None = None) -> Int32:
+        """The track of every row; ``device`` is NONE on host rows."""
+        windows = np.zeros(len(thread), np.int64) if role is None else (role == Role.WINDOW)
+        packed = (thread.astype(np.int64) << 33) + ((device.astype(np.int64) + 1) << 1) + windows
+        distinct, inverse = np.unique(packed, return_inverse=True)
+        for code in distinct.tolist():
+            where = (code >> 1 & 0xFFFFFFFF) - 1
+            if where != NONE:
+                self._device_of_pid.setdefault(self._keys[code >> 33][0], where)
+        found = [
+            self._track(c >> 33, (c >> 1 & 0xFFFFFFFF) - 1, bool(c & 1)) for c in distinct.tolist()
+        ]
+        return np.array(found, np.int32)[inverse.reshape(-1)] if found else np.empty(0, np.int32)
+
+    def counter(self, thread: int, label: str) -> int:
+        """The track of a counter with this label."""
+
+        def make() -> Track:
+            pid = self._keys[thread][0]
+            return Track(self._processes.number(pid), TrackKind.COUNTER, label)
+
+        return self._get((thread, NONE, label), make)
+
+    def _track(self, thread: int, device: int, window: bool) -> int:
+        pid, tid = key = self._keys[thread]
+        named = self._names.thread("thread_name", key)
+        order = _optional(self._names.thread("thread_sort_index", key))
+        shown: int | str = tid if isinstance(tid, int | str) else str(tid)
+
+        def on_device() -> Track:
+            name = str(named or (f"stream {tid}" if isinstance(tid, int) else tid))
+            if window:
+                name = f"{name} (host window)"
+            return Track(
+                self._processes.main,
+                TrackKind.DEVICE,
+                name,
+                shown,
+                self._devices.number(device),
+                sort_index=order,
+            )
+
+        def on_host() -> Track:
+            kind = TrackKind.OTHER if pid in _PROFILER_PIDS else TrackKind.THREAD
+            name = str(named or (tid if isinstance(tid, str) and tid else f"thread {tid}"))
+            return Track(
+                self._processes.number(pid), kind, name or "profiler", shown, sort_index=order
+            )
+
+        if device == NONE and pid in self._device_of_pid and not self._is_process(pid):
+            device = self._device_of_pid[pid]
+        key_of_track = (thread, device, "window" if window else "")
+        return self._get(key_of_track, on_host if device == NONE else on_device)
+
+    def _is_process(self, pid: object) -> bool:
+        return pid in self._processes._numbers
+
+    def _get(self, key: tuple[int, int, str], make: Callable[[], Track]) -> int:
+        if key not in self._numbers:
+            track = make()
+            self._numbers[key] = len(self._trace.tracks)
+            self._trace.tracks.append(track)
+        return self._numbers[key]
+
+
+def _last_with_name(stack: list[int], name: Int32, end: int, unnamed: int) -> int | None:
+    """Take the innermost open row that this end closes: of the same name, if it has one."""
+    for position in range(len(stack) - 1, -1, -1):
+        if name[end] in (unnamed, name[stack[position]]):
+            return stack.pop(position)
+    return None
+
+
+def _lenient(kind: type[_Event], value: dict[str, Any]) -> _Event:
+    """An event some of whose fields have an unexpected type: those fields count as absent."""
+    event = kind(ph=str(value.get("ph", "")))
+    for field in ("cat", "name"):
+        if value.get(field) is not None:
+            setattr(event, field, str(value[field]))
+    for field in ("pid", "tid", "ts", "dur", "id"):
+        given = value.get(field)
+        if isinstance(given, int | float | str) and not isinstance(given, bool):
+            setattr(event, field, given)
+    for field in ("args", "attr"):
+        if field in value:
+            setattr(event, field, msgspec.Raw(msgspec.json.encode(value[field])))
+    return event
+
+
+def _memory(raw: msgspec.Raw | bytes) -> _Memory:
+    try:
+        return _DECODE_MEMORY(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return _Memory()
+
+
+def _id(value: object) -> object:
+    """Identifiers written as text and as numbers are the same identifier."""
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if value is None:
+        return 0
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _optional(value: object) -> int | None:
+    number = integer(value)
+    return None if number == NONE else number
+
+
+def _hash31(text: str) -> int:
+    import zlib
+
+    return zlib.crc32(text.encode()) & 0x7FFFFFFF

@@ -1,0 +1,38 @@
+"""One file per output format: ``write(trace, destination) -> list[Written]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a run goes: the folder, the run's name, and the chip's instance type if known."""
+
+    out: Path
+    run: str
+    instance_type: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One file that was written, or the sentence why there is none.
+
+    ``slices``: how many slices of the trace the file shows. ``findings``: what this format made
+    necessary (lanes for overlaps, rows that the viewer cannot take).
+    """
+
+    target: str
+    path: Path | None
+    slices: int = 0
+    skipped: str | None = None
+    findings: Findings = field(default_factory=Findings)
+
+
+Writer = Callable[[Trace, Destination], list[Written]]

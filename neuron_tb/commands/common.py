@@ -1,0 +1,179 @@
+"""What the sub-commands share: options, errors, findings, progress, tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Finding
+
+EXIT_UNREADABLE = 1
+EXIT_FINDINGS = 3
+EXIT_CHECK_FAILED = 4
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+SOURCE = click.Path(path_type=Path)
+
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or JSON for programs.",
+)
+steps_option = click.option(
+    "--steps-from",
+    metavar="ANNOTATION",
+    help="The annotation that marks steps, when it is not ProfilerStep#N.",
+)
+instance_option = click.option(
+    "--instance-type",
+    metavar="TYPE",
+    help="The machine the capture is from, such as trn2.48xlarge; adds published peak figures.",
+)
+
+
+def command_options(function: _F) -> _F:
+    """Adds ``--strict`` and ``--debug``, and turns NeuronTbError into a sentence and exit 1."""
+
+    @click.option("--strict", is_flag=True, help="Exit with 3 when there are findings.")
+    @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, strict: bool, debug: bool, **kwargs: Any) -> None:
+        try:
+            findings = function(*args, **kwargs)
+        except NeuronTbError as error:
+            _fail(error, debug)
+        except KeyboardInterrupt:
+            click.echo("Stopped.", err=True)
+            sys.exit(130)
+        except BrokenPipeError:
+            sys.exit(0)
+        except (MemoryError, OSError, RecursionError) as error:
+            _fail(error, debug)
+        if strict and findings:
+            sys.exit(EXIT_FINDINGS)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _fail(error: BaseException, debug: bool) -> None:
+    if debug:
+        raise error
+    text = str(error) or type(error).__name__
+    click.echo(f"neuron-tb: {text}", err=True)
+    sys.exit(EXIT_UNREADABLE)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """The findings on standard error, one line each."""
+    rows = list(findings)
+    if not rows:
+        return
+    click.echo("", err=True)
+    click.echo(click.style("Findings", bold=True), err=True)
+    for finding in rows:
+        click.echo(f"  {finding.count:>7,} x {finding.kind}: {finding}", err=True)
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number with thousands separators; ``-`` when it is not known."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def print_table(
+    title: str | None,
+    columns: Iterable[tuple[str, str]],
+    rows: Iterable[Iterable[str]],
+    note: str = "",
+) -> None:
+    """A table on standard output; each column is (heading, "left" or "right").
+
+    Without a terminal, lines are as wide as their content, so that nothing is cut in a pipe.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading, side in columns:
+        table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=10_000, color_system=None)
+    console.print(table)
+    if note:
+        click.echo(note)
+
+
+class Stages:
+    """Progress on long work: after a second on a terminal, the stage and the time so far.
+
+    Use as a context manager; call it with the name of each stage.
+    """
+
+    _DELAY_SECONDS = 1.0
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._status: Any = None
+        self._begin = time.monotonic()
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Stages:
+        if sys.stderr.isatty():
+            self._timer = threading.Timer(self._DELAY_SECONDS, self._show)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+        with self._lock:
+            if self._status:
+                self._status.stop()
+                self._status = None
+
+    def __call__(self, stage: str) -> None:
+        """Name the stage that begins now."""
+        with self._lock:
+            self._stage = stage
+            if self._status:
+                self._status.update(0, description=stage)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        with self._lock:
+            self._status = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._status.add_task(self._stage, total=None)
+            self._status.start()

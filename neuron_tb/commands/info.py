@@ -1,0 +1,146 @@
+"""``neuron-tb info``: what a capture holds and what it lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from neuron_tb.analysis.absence import why_no_device_time
+from neuron_tb.commands.common import (
+    SOURCE,
+    Stages,
+    command_options,
+    format_option,
+    print_findings,
+    print_json,
+    print_table,
+)
+from neuron_tb.converters.capture import Found, find
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.links import LinkKind, Source
+from neuron_tb.converters.load import load
+from neuron_tb.converters.trace import Role, Trace
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, type=SOURCE)
+@format_option
+@command_options
+def command(sources: tuple[Path, ...], output_format: str) -> Findings:
+    """Say what a capture holds and what it lacks, and what would bring it."""
+    found = find(sources)
+    with Stages() as stages:
+        trace = load(*sources, progress=stages)
+    facts = _facts(trace)
+    if output_format == "json":
+        print_json({**_capture_facts(found), **facts, "findings": trace.findings.as_dicts()})
+    else:
+        _print(found, trace, facts)
+        print_findings(trace.findings)
+    return trace.findings
+
+
+def _capture_facts(found: Found) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "captures": [
+            {
+                "directory": str(capture.directory),
+                "host": capture.host or None,
+                "pid": capture.pid,
+                "session": capture.session or None,
+                "framework": [str(p) for p in capture.framework],
+                "system_profile": [str(p) for p in capture.system],
+                "not_opened": [str(p) for p in (*capture.raw, *capture.listed)],
+                "lacks": capture.lacks(),
+            }
+            for capture in found.captures
+        ],
+    }
+
+
+def _facts(trace: Trace) -> dict[str, Any]:
+    first, last = trace.time_range()
+    work = trace.executions
+    counted = work.take(work.counted)
+    roles = Counter(Role(role).name.lower() for role in trace.slices.role.tolist())
+    return {
+        "clock": trace.clock.kind.value,
+        "duration_us": (last - first) / 1000,
+        "processes": [
+            {"host": p.host or None, "pid": p.pid, "rank": p.rank, "name": p.name or None}
+            for p in trace.processes
+        ],
+        "devices": [
+            {"process": d.process, "index": d.index, "family": d.family, "name": d.name}
+            for d in trace.devices
+        ],
+        "slices": dict(roles.most_common()),
+        "instants": len(trace.instants),
+        "counter_samples": len(trace.counters),
+        "memory_events": len(trace.memory),
+        "flows": len(trace.flows),
+        "steps": [trace.steps.label(step) for step in range(len(trace.steps))],
+        "executions": {
+            "measured": int(np.count_nonzero(counted.source == Source.MEASURED)),
+            "window": int(np.count_nonzero(counted.source == Source.WINDOW)),
+            "windows_replaced": len(work) - len(counted),
+        },
+        "links": {
+            "launch": _kinds(counted.launch_link.tolist()),
+            "operator": _kinds(counted.operator_link.tolist()),
+        },
+        "note": why_no_device_time(trace),
+    }
+
+
+def _kinds(kinds: list[int]) -> dict[str, int]:
+    return {LinkKind(kind).name.lower(): n for kind, n in Counter(kinds).most_common()}
+
+
+def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
+    click.echo(click.style(found.name, bold=True))
+    for capture in found.captures:
+        click.echo(f"  {capture.directory}")
+        for title, paths in (
+            ("framework trace", capture.framework),
+            ("system profile", capture.system),
+            ("not opened", [*capture.raw, *capture.listed]),
+        ):
+            if paths:
+                click.echo(f"    {title}: {', '.join(p.name for p in paths)}")
+        for sentence in capture.lacks():
+            click.echo(f"    lacks: {sentence}")
+    processes = ", ".join(
+        f"rank {p.rank} (pid {p.pid})" if p.rank is not None else f"pid {p.pid}"
+        for p in trace.processes
+    )
+    executions = facts["executions"]
+    rows = [
+        ("Processes", processes),
+        ("Devices", ", ".join(dict.fromkeys(d.name for d in trace.devices)) or "-"),
+        ("Time line", f"{facts['duration_us']:,.1f} us, {facts['clock']} clock"),
+        ("Slices", ", ".join(f"{n:,} {role}" for role, n in facts["slices"].items())),
+        ("Instants", f"{facts['instants']:,}"),
+        ("Counter samples", f"{facts['counter_samples']:,}"),
+        ("Memory events", f"{facts['memory_events']:,}"),
+        ("Steps", ", ".join(facts["steps"][:20]) or "-"),
+        (
+            "Executions",
+            f"{executions['measured']:,} measured, {executions['window']:,} windows "
+            f"({executions['windows_replaced']:,} more windows replaced by measurements)",
+        ),
+        ("Calls found by", _sentence(facts["links"]["launch"])),
+        ("Operators found by", _sentence(facts["links"]["operator"])),
+    ]
+    print_table(None, [("", "left"), ("", "left")], rows)
+    if facts["note"]:
+        click.echo(facts["note"])
+
+
+def _sentence(kinds: dict[str, int]) -> str:
+    return ", ".join(f"{kind.replace('_', ' ')} {n:,}" for kind, n in kinds.items()) or "-"
