@@ -92,7 +92,8 @@ class Executions(Columns):
     @property
     def counted(self) -> Bools:
         """One interval per execution: all rows but the windows that a measurement replaces."""
-        return self.replaced_by == NONE
+        counted: Bools = self.replaced_by == NONE
+        return counted
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import KINETO, SYSTEM_PROFILE, Format, identify
 from neuron_tb.converters.readers.document import open_document
-from neuron_tb.converters.trace import NONE, Device, Int32, Process, Role, Trace, merge
+from neuron_tb.converters.trace import Device, Process, Role, Trace, merge
 
 Progress = Callable[[str], None]
 """Called with a short text before each stage of long work."""
@@ -72,7 +72,8 @@ def put_together(
         parts.append(reduced)
     merged = merge(name, parts)
     merged.findings.extend(findings)
-    return _with_ranks(_unify(merged, same) if same else merged)
+    unified = _unify(merged, same) if same else merged
+    return _with_ranks(unified.without_empty_tracks())
 
 
 def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trace, bool]]]:
@@ -189,25 +190,16 @@ def _only_matched(trace: Trace, matches: dict[int, int], findings: Findings) -> 
 
 
 def _unify(trace: Trace, same: dict[int, int]) -> Trace:
-    """Let processes be one, and devices with them; unused processes and devices disappear."""
-    target = np.arange(len(trace.processes))
+    """Let processes of a system profile be the framework processes that they are."""
+    target = list(range(len(trace.processes)))
+    processes, metadata = list(trace.processes), list(trace.metadata)
     for own, match in same.items():
         target[own] = match
-    used = {int(target[t.process]) for t in trace.tracks} | {
-        int(target[p]) for p in np.unique(trace.memory.process)
-    }
-    kept = sorted(used)
-    number = {old: new for new, old in enumerate(kept)}
-    of_process = [number.get(int(target[p]), NONE) for p in range(len(trace.processes))]
-    processes = [trace.processes[p] for p in kept]
-    metadata = [trace.metadata[p] for p in kept]
-    for own, match in same.items():
-        place = number[match]
-        if not processes[place].host:
-            processes[place] = replace(processes[place], host=trace.processes[own].host)
-        if trace.metadata[own]:
-            metadata[place] = {**metadata[place], "system_profile": trace.metadata[own]}
-    devices, of_device = _unified_devices(trace, of_process)
+        if not processes[match].host:
+            processes[match] = replace(processes[match], host=processes[own].host)
+        if metadata[own]:
+            metadata[match] = {**metadata[match], "system_profile": metadata[own]}
+    devices, of_device = _unified_devices(trace, target)
     return replace(
         trace,
         processes=processes,
@@ -216,33 +208,28 @@ def _unify(trace: Trace, same: dict[int, int]) -> Trace:
         tracks=[
             replace(
                 track,
-                process=of_process[track.process],
-                device=None if track.device is None else int(of_device[track.device]),
+                process=target[track.process],
+                device=None if track.device is None else of_device[track.device],
             )
             for track in trace.tracks
         ],
-        memory=replace(
-            trace.memory,
-            process=np.array([*of_process, NONE], np.int32)[trace.memory.process],
-        ),
     )
 
 
-def _unified_devices(trace: Trace, of_process: list[int]) -> tuple[list[Device], Int32]:
+def _unified_devices(trace: Trace, target: list[int]) -> tuple[list[Device], list[int]]:
+    """Devices of one process with one index are one; a NeuronCore is the better known one."""
     devices: list[Device] = []
     numbers: dict[tuple[int, int], int] = {}
-    of_device = np.full(len(trace.devices), NONE, np.int32)
-    for old, device in enumerate(trace.devices):
-        process = of_process[device.process]
-        if process == NONE:
-            continue
-        key = (process, device.index)
+    of_device = []
+    for device in trace.devices:
+        moved = replace(device, process=target[device.process])
+        key = (moved.process, moved.index)
         if key not in numbers:
             numbers[key] = len(devices)
-            devices.append(replace(device, process=process))
-        elif device.family == "neuron" and devices[numbers[key]].family != "neuron":
-            devices[numbers[key]] = replace(device, process=process)
-        of_device[old] = numbers[key]
+            devices.append(moved)
+        elif moved.family == "neuron":
+            devices[numbers[key]] = moved
+        of_device.append(numbers[key])
     return devices, of_device
 
 

@@ -405,6 +405,43 @@ class Trace:
             int(max(e.max() for e in ends if len(e))),
         )
 
+    def without_empty_tracks(self) -> Trace:
+        """The same rows; tracks, devices and processes that have none are gone."""
+        tables = (self.slices, self.instants, self.counters, self.memory)
+        used = sorted({int(t) for table in tables for t in np.unique(table.track)})
+        tracks = [self.tracks[t] for t in used]
+        processes = sorted({t.process for t in tracks})
+        devices = sorted({t.device for t in tracks if t.device is not None})
+        of_track, of_process = _renumbering(used), _renumbering(processes)
+        of_device = _renumbering(devices)
+        number = np.array([of_track.get(t, NONE) for t in range(len(self.tracks))], np.int32)
+        memory_process = [of_process.get(p, NONE) for p in range(len(self.processes))]
+        return replace(
+            self,
+            processes=[self.processes[p] for p in processes],
+            metadata=[self.metadata[p] for p in processes],
+            devices=[
+                replace(self.devices[d], process=of_process[self.devices[d].process])
+                for d in devices
+            ],
+            tracks=[
+                replace(
+                    t,
+                    process=of_process[t.process],
+                    device=None if t.device is None else of_device[t.device],
+                )
+                for t in tracks
+            ],
+            slices=replace(self.slices, track=number[self.slices.track]),
+            instants=replace(self.instants, track=number[self.instants.track]),
+            counters=replace(self.counters, track=number[self.counters.track]),
+            memory=replace(
+                self.memory,
+                track=number[self.memory.track],
+                process=np.array(memory_process, np.int32)[self.memory.process],
+            ),
+        )
+
     def only_process(self, process: int) -> Trace:
         """The same trace restricted to one process (positions of tables are kept)."""
         keep = self.slice_process == process
@@ -421,6 +458,10 @@ class Trace:
             memory=self.memory.take(self.memory.process == process),
             flows=Flows(source[inside], target[inside], self.flows.kind[inside]),
         )
+
+
+def _renumbering(kept: Sequence[int]) -> dict[int, int]:
+    return {old: new for new, old in enumerate(kept)}
 
 
 def decode_arguments(raw: bytes) -> dict[str, Any]:

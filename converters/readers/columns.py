@@ -55,7 +55,10 @@ def nanoseconds(microseconds: Sequence[Number], base_ns: int = 0) -> tuple[Int64
     values = np.array(microseconds, np.float64) if count else np.empty(0)
     if not np.all(np.abs(values) < _EXACT_BELOW):
         return _nanoseconds_one_by_one(microseconds, base_ns)
-    return np.rint(values * 1000).astype(np.int64) + base_ns, np.ones(count, np.bool_)
+    # The whole microseconds apart, because their thousandfold would use up the double's digits.
+    whole = np.floor(values)
+    parts = np.rint((values - whole) * 1000).astype(np.int64)
+    return whole.astype(np.int64) * 1000 + parts + base_ns, np.ones(count, np.bool_)
 
 
 def loses_digits(microseconds: Iterable[Number]) -> bool:

@@ -11,8 +11,8 @@ Format: the Trace Event Format document of the Chromium project, and libkineto's
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -22,6 +22,14 @@ import numpy as np
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import innermost_around
+from neuron_tb.converters.readers.chrome_tracks import (
+    Devices,
+    Key,
+    Metadata,
+    Places,
+    Processes,
+    identifier,
+)
 from neuron_tb.converters.readers.columns import (
     ArgumentStore,
     Number,
@@ -37,19 +45,15 @@ from neuron_tb.converters.trace import (
     Clock,
     ClockKind,
     Counters,
-    Device,
     Flows,
     Instants,
     Int32,
     Int64,
     MemoryEvents,
-    Process,
     Role,
     Slices,
     StringTable,
     Trace,
-    Track,
-    TrackKind,
     UInt8,
 )
 
@@ -83,9 +87,7 @@ CATEGORY_ROLES = {
 }
 """What Kineto's categories mean here, compared in lower case; any other is ``OTHER``."""
 
-_HOST_ROLES = (Role.OPERATOR, Role.ANNOTATION, Role.PYTHON, Role.RUNTIME)
 _ON_DEVICE = (Role.KERNEL, Role.TRANSFER, Role.WINDOW, Role.DEVICE_DETAIL, Role.DEVICE_ANNOTATION)
-_PROFILER_PIDS = ("Spans", "Traces", "")
 _EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
 _SHOWN_PHASES = frozenset("XBEiIRCMstf")
 
@@ -100,6 +102,7 @@ class _Event(msgspec.Struct, gc=False):
     dur: Number = None
     args: msgspec.Raw = msgspec.Raw()
     id: Number = None
+    bp: Number = None
     attr: msgspec.Raw = msgspec.Raw()
 
 
@@ -138,9 +141,6 @@ class _Memory(msgspec.Struct, gc=False):
 _DECODE_IDS = msgspec.json.Decoder(_Ids).decode
 _DECODE_MEMORY = msgspec.json.Decoder(_Memory).decode
 _NO_IDS = _Ids()
-
-_Key = tuple[object, object]
-"""(pid, tid) of the file, numbers in text form made numbers."""
 
 
 def sniff(document: Document) -> bool:
@@ -197,7 +197,7 @@ class _Reader:
         self.findings = Findings()
         self.table = StringTable()
         self.store = ArgumentStore()
-        self.threads: dict[_Key, int] = {}
+        self.threads: dict[Key, int] = {}
         base = self.metadata.get("baseTimeNanoseconds")
         self.base_ns = max(integer(base), 0)
         raw = document.data if document.array else document.keys["traceEvents"]
@@ -230,9 +230,10 @@ class _Reader:
         if not (loses_digits(e.ts for e in events) or loses_digits(e.dur for e in events)):
             return events, 1
         exact = self._decode_as(_ExactEvent, raw)
-        times = [e.ts for e in exact if e.ts is not None and e.ts == e.ts]
-        # Epoch microseconds that went through a double lie on a grid of a quarter microsecond.
-        on_grid = all((4 * t) % 1 == 0 for t in times)
+        # Epoch microseconds that went through a double are a quarter microsecond apart, and
+        # their text is the shortest one that tells them apart.
+        times = (e.ts for e in exact if e.ts is not None and e.ts.is_finite())
+        on_grid = all(Decimal(repr(float(t))) == t for t in times)
         return exact, 250 if on_grid else 1
 
     def _decode_as(self, kind: type[_Event], raw: bytes | msgspec.Raw) -> list[Any]:
@@ -311,17 +312,17 @@ class _Reader:
         return rows if usable.all() else rows.take(usable)
 
     def _threads_of(self, events: Sequence[Any]) -> Int32:
-        threads = self.threads
-        return np.fromiter(
-            (threads.setdefault((_id(e.pid), _id(e.tid)), len(threads)) for e in events),
-            np.int32,
-            len(events),
-        )
+        return np.fromiter(map(self._thread_of, events), np.int32, len(events))
+
+    def _thread_of(self, event: Any) -> int:
+        key = (identifier(event.pid), identifier(event.tid))
+        return self.threads.setdefault(key, len(self.threads))
 
     def _paired(self, begins: list[Any], ends: list[Any]) -> _Rows:
         """Complete rows made of ``B`` and ``E`` events of one thread."""
-        rows = self._timed(begins).plus(self._timed(ends))
-        is_end = np.arange(len(rows.start_ns)) >= len(self._timed(begins).start_ns)
+        begun = self._timed(begins)
+        rows = begun.plus(self._timed(ends))
+        is_end = np.arange(len(rows.start_ns)) >= len(begun.start_ns)
         open_rows: dict[int, list[int]] = defaultdict(list)
         closed, durations = [], []
         lonely = 0
@@ -377,15 +378,15 @@ class _Reader:
         """Give every row its role, process, device and track."""
         ids = self._ids(rows)
         role = self._roles(rows)
-        names = _Metadata(self.meta_events)
+        names = Metadata(self.meta_events)
         keys = list(self.threads)
         neuron = self._is_neuron(rows, ids)
-        processes = _Processes(trace, keys, self.context, names, self.metadata, self.path.name)
+        processes = Processes(trace, keys, self.context, names, self.metadata, self.path.name)
         processes.choose(rows.thread, role)
-        devices = _Devices(trace, processes.main, self.metadata, self._family(rows, neuron))
+        devices = Devices(trace, processes.main, self.metadata, self._family(rows, neuron))
         on_device = np.isin(role, _ON_DEVICE)
         index = self._device_index(rows, on_device, ids, keys)
-        places = _Places(trace, keys, names, processes, devices)
+        places = Places(trace, keys, names, processes, devices)
         track = places.tracks(rows.thread, np.where(on_device, index, NONE), role)
         starts, lengths = self.store.add(rows.args)
         external = integers(
@@ -457,7 +458,7 @@ class _Reader:
         return "cuda" if categories & known else "other"
 
     def _device_index(
-        self, rows: _Rows, on_device: Bools, ids: list[_Ids], keys: list[_Key]
+        self, rows: _Rows, on_device: Bools, ids: list[_Ids], keys: list[Key]
     ) -> Int32:
         """The device of every device row: its arguments say it, else its pid is the device."""
         index = np.full(len(rows.start_ns), NONE, np.int32)
@@ -472,7 +473,7 @@ class _Reader:
                 index[row] = 0
         return index
 
-    def _instants(self, trace: Trace, rows: _Rows, places: _Places, main: int) -> None:
+    def _instants(self, trace: Trace, rows: _Rows, places: Places, main: int) -> None:
         is_memory = rows.name == self.table.find("[memory]")
         track = places.tracks(rows.thread, np.full(len(rows.thread), NONE, np.int32))
         starts, lengths = self.store.add(rows.args)
@@ -503,7 +504,7 @@ class _Reader:
             lengths[found],
         )
 
-    def _counters(self, trace: Trace, rows: _Rows, places: _Places) -> None:
+    def _counters(self, trace: Trace, rows: _Rows, places: Places) -> None:
         times: list[int] = []
         values: list[float] = []
         tracks: list[int] = []
@@ -549,10 +550,12 @@ class _Reader:
             times,
             times,
         )
+        self._bind_to_next_slice(trace, events, times, at)
         groups: dict[tuple[str, object], list[int]] = defaultdict(list)
-        for row in np.lexsort(([_PHASE_ORDER[e.ph] for e in events], times)).tolist():
+        phase = np.array([_PHASE_ORDER[e.ph] for e in events])
+        for row in np.lexsort((phase, times)).tolist():
             if usable[row]:
-                groups[events[row].cat or "", _id(events[row].id)].append(row)
+                groups[events[row].cat or "", identifier(events[row].id)].append(row)
         sources: list[int] = []
         targets: list[int] = []
         kinds: list[int] = []
@@ -573,6 +576,20 @@ class _Reader:
         trace.flows = Flows(
             np.array(sources, np.int32), np.array(targets, np.int32), np.array(kinds, np.int32)
         )
+
+    def _bind_to_next_slice(self, trace: Trace, events: list[Any], times: Int64, at: Int32) -> None:
+        """An end without ``bp: "e"`` outside every slice belongs to the thread's next slice."""
+        lost = [r for r, e in enumerate(events) if e.ph == "f" and e.bp != "e" and at[r] == NONE]
+        if not lost:
+            return
+        order = np.lexsort((trace.slices.start_ns, self.slice_thread))
+        thread, start = self.slice_thread[order], trace.slices.start_ns[order]
+        for row in lost:
+            own = self._thread_of(events[row])
+            first, last = np.searchsorted(thread, [own, own + 1])
+            position = first + np.searchsorted(start[first:last], times[row])
+            if position < last:
+                at[row] = order[position]
 
 
 _NEURON_NAMES = ("__neuron_profiler__", "nrt_", "nrta_", "nc_exec_running", "kbl_exec")
@@ -605,211 +622,6 @@ def _edges(rows: list[int], events: list[Any], at: Int32) -> tuple[list[tuple[in
     return edges, unpaired + len(set(starts) - used)
 
 
-class _Metadata:
-    """Names, labels and sort indices from ``M`` events."""
-
-    def __init__(self, events: list[Any]) -> None:
-        self._values: dict[tuple[str, object, object], Any] = {}
-        for event in events:
-            try:
-                args = msgspec.json.decode(event.args) if len(memoryview(event.args)) else {}
-            except msgspec.DecodeError:
-                continue
-            if isinstance(args, dict) and event.name and args:
-                key = (event.name, _id(event.pid), _id(event.tid))
-                self._values.setdefault(key, next(iter(args.values())))
-                if event.name.startswith("process_"):
-                    self._values.setdefault((event.name, _id(event.pid), None), self._values[key])
-
-    def process(self, name: str, pid: object) -> Any:
-        """A value of a process, None when absent."""
-        return self._values.get((name, pid, None))
-
-    def thread(self, name: str, key: _Key) -> Any:
-        """A value of a thread, None when absent."""
-        return self._values.get((name, *key))
-
-
-class _Processes:
-    """Which pids of the file are processes; device pids and the profiler's own are not."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        keys: list[_Key],
-        context: Context,
-        names: _Metadata,
-        metadata: dict[str, Any],
-        source: str,
-    ) -> None:
-        self._trace, self._keys, self._context = trace, keys, context
-        self._names, self._metadata, self._source = names, metadata, source
-        self._numbers: dict[object, int] = {}
-        self.main = 0
-
-    def choose(self, thread: Int32, role: UInt8) -> None:
-        """Make the main process, the one with most operators, number 0."""
-        pid_of_thread = [key[0] for key in self._keys]
-        for roles in ((Role.OPERATOR,), _HOST_ROLES, (Role.OTHER,)):
-            chosen = np.isin(role, roles)
-            counts = Counter(pid_of_thread[t] for t in thread[chosen].tolist())
-            hosts = [(n, pid) for pid, n in counts.items() if pid not in _PROFILER_PIDS]
-            if hosts:
-                self.number(max(hosts, key=lambda pair: pair[0])[1])
-                return
-        others = [pid for pid in pid_of_thread if pid not in _PROFILER_PIDS]
-        self.number(self._context.pid if self._context.pid is not None else (others or [0])[0])
-
-    def number(self, pid: object) -> int:
-        """The process of a pid, made on first use."""
-        if pid in _PROFILER_PIDS and self._numbers:
-            return self.main
-        if pid not in self._numbers:
-            self._numbers[pid] = len(self._trace.processes)
-            self._trace.processes.append(self._make(pid))
-        return self._numbers[pid]
-
-    def _make(self, pid: object) -> Process:
-        context, info = self._context, self._metadata.get("distributedInfo") or {}
-        first = not self._trace.processes
-        rank = info.get("rank") if isinstance(info, dict) else None
-        named = self._names.process("process_name", pid)
-        host = context.host or str(self._metadata.get("host_name") or "")
-        number = integer(pid)
-        if first and context.pid is not None:
-            number = context.pid
-        return Process(
-            host=host,
-            pid=number if number >= 0 else _hash31(str(pid)),
-            rank=rank if isinstance(rank, int) else context.rank,
-            name=str(named or (pid if isinstance(pid, str) else "")),
-            labels=str(self._names.process("process_labels", pid) or ""),
-            sort_index=_optional(self._names.process("process_sort_index", pid)),
-            source=self._source,
-        )
-
-
-class _Devices:
-    """The devices of the main process, made on first use."""
-
-    def __init__(self, trace: Trace, process: int, metadata: dict[str, Any], family: str) -> None:
-        self._trace, self._process, self._family = trace, process, family
-        listed = metadata.get("deviceProperties") or metadata.get("computeProperties") or ()
-        self._listed = {integer(d.get("id")): d for d in listed if isinstance(d, dict)}
-        self._numbers: dict[int, int] = {}
-
-    def number(self, index: int) -> int:
-        """The device with this index."""
-        if index not in self._numbers:
-            known = self._listed.get(index, {})
-            memory = integer(known.get("totalGlobalMem"))
-            self._numbers[index] = len(self._trace.devices)
-            self._trace.devices.append(
-                Device(
-                    self._process,
-                    index,
-                    self._family,
-                    str(
-                        known.get("name")
-                        or _DEVICE_NAMES.get(self._family, "device {}").format(index)
-                    ),
-                    memory if memory > 0 else None,
-                )
-            )
-        return self._numbers[index]
-
-
-_DEVICE_NAMES = {
-    "neuron": "NeuronCore {}",
-    "privateuse1": "PrivateUse1 device {}",
-    "cuda": "CUDA device {}",
-    "rocm": "ROCm device {}",
-    "xpu": "XPU device {}",
-    "mtia": "MTIA device {}",
-}
-
-
-class _Places:
-    """Tracks, made on first use, for (thread of the file, device)."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        keys: list[_Key],
-        names: _Metadata,
-        processes: _Processes,
-        devices: _Devices,
-    ) -> None:
-        self._trace, self._keys, self._names = trace, keys, names
-        self._processes, self._devices = processes, devices
-        self._numbers: dict[tuple[int, int, str], int] = {}
-        self._device_of_pid: dict[object, int] = {}
-
-    def tracks(self, thread: Int32, device: Int32, role: UInt8 | None = None) -> Int32:
-        """The track of every row; ``device`` is NONE on host rows."""
-        windows = np.zeros(len(thread), np.int64) if role is None else (role == Role.WINDOW)
-        packed = (thread.astype(np.int64) << 33) + ((device.astype(np.int64) + 1) << 1) + windows
-        distinct, inverse = np.unique(packed, return_inverse=True)
-        for code in distinct.tolist():
-            where = (code >> 1 & 0xFFFFFFFF) - 1
-            if where != NONE:
-                self._device_of_pid.setdefault(self._keys[code >> 33][0], where)
-        found = [
-            self._track(c >> 33, (c >> 1 & 0xFFFFFFFF) - 1, bool(c & 1)) for c in distinct.tolist()
-        ]
-        return np.array(found, np.int32)[inverse.reshape(-1)] if found else np.empty(0, np.int32)
-
-    def counter(self, thread: int, label: str) -> int:
-        """The track of a counter with this label."""
-
-        def make() -> Track:
-            pid = self._keys[thread][0]
-            return Track(self._processes.number(pid), TrackKind.COUNTER, label)
-
-        return self._get((thread, NONE, label), make)
-
-    def _track(self, thread: int, device: int, window: bool) -> int:
-        pid, tid = key = self._keys[thread]
-        named = self._names.thread("thread_name", key)
-        order = _optional(self._names.thread("thread_sort_index", key))
-        shown: int | str = tid if isinstance(tid, int | str) else str(tid)
-
-        def on_device() -> Track:
-            name = str(named or (f"stream {tid}" if isinstance(tid, int) else tid))
-            if window:
-                name = f"{name} (host window)"
-            return Track(
-                self._processes.main,
-                TrackKind.DEVICE,
-                name,
-                shown,
-                self._devices.number(device),
-                sort_index=order,
-            )
-
-        def on_host() -> Track:
-            kind = TrackKind.OTHER if pid in _PROFILER_PIDS else TrackKind.THREAD
-            name = str(named or (tid if isinstance(tid, str) and tid else f"thread {tid}"))
-            return Track(
-                self._processes.number(pid), kind, name or "profiler", shown, sort_index=order
-            )
-
-        if device == NONE and pid in self._device_of_pid and not self._is_process(pid):
-            device = self._device_of_pid[pid]
-        key_of_track = (thread, device, "window" if window else "")
-        return self._get(key_of_track, on_host if device == NONE else on_device)
-
-    def _is_process(self, pid: object) -> bool:
-        return pid in self._processes._numbers
-
-    def _get(self, key: tuple[int, int, str], make: Callable[[], Track]) -> int:
-        if key not in self._numbers:
-            track = make()
-            self._numbers[key] = len(self._trace.tracks)
-            self._trace.tracks.append(track)
-        return self._numbers[key]
-
-
 def _last_with_name(stack: list[int], name: Int32, end: int, unnamed: int) -> int | None:
     """Take the innermost open row that this end closes: of the same name, if it has one."""
     for position in range(len(stack) - 1, -1, -1):
@@ -839,23 +651,3 @@ def _memory(raw: msgspec.Raw | bytes) -> _Memory:
         return _DECODE_MEMORY(raw)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return _Memory()
-
-
-def _id(value: object) -> object:
-    """Identifiers written as text and as numbers are the same identifier."""
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    if value is None:
-        return 0
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _optional(value: object) -> int | None:
-    number = integer(value)
-    return None if number == NONE else number
-
-
-def _hash31(text: str) -> int:
-    import zlib
-
-    return zlib.crc32(text.encode()) & 0x7FFFFFFF

@@ -26,7 +26,6 @@ from neuron_tb.converters.trace import (
     Counters,
     Device,
     Instants,
-    Int32,
     Int64,
     Process,
     Role,

@@ -56,7 +56,8 @@ class Annotations:
         return fields
 
     def of_dict(self, values: dict[str, Any]) -> bytes:
-        """Annotations of one event, from decoded arguments."""
+        """Annotations of one event, from decoded arguments, which are expected to repeat."""
+        self._intern_all(values)
         return b"".join(
             [wire.encode_field(_OF_EVENT, self._named(key, v)) for key, v in values.items()]
         )
@@ -150,9 +151,7 @@ class Annotations:
         if isinstance(value, float):
             return wire.encode_field(_DOUBLE, value)
         if isinstance(value, list) and value:
-            for text in value:
-                if isinstance(text, str):
-                    self._intern(text)  # lists such as "Input type" repeat a few words
+            self._intern_all(value)  # lists such as "Input type" repeat a few words
             return b"".join([wire.encode_field(_ARRAY_VALUE, self._value(v)) for v in value])
         if isinstance(value, dict) and value:
             entries = [self._named(str(k), v) for k, v in value.items()]
@@ -174,6 +173,15 @@ class Annotations:
             number = self._names[name] = len(self._names) + 1
             self._pending += _interned(_INTERNED_NAMES, number, name)
         return number
+
+    def _intern_all(self, values: Any) -> None:
+        if isinstance(values, dict):
+            values = values.values()
+        for value in values:
+            if isinstance(value, str):
+                self._intern(value)
+            elif isinstance(value, dict | list):
+                self._intern_all(value)
 
     def _intern(self, text: str) -> bool:
         """Give a text that repeats a number; returns whether it is new."""

@@ -20,17 +20,24 @@ from neuron_tb.converters.trace import NONE, Bools, Int32, Int64, Trace
 
 EAGER = "eager"
 """The one program of everything that was not compiled."""
+EAGER_PROGRAM = 1
+
+ROUNDED_ENDS = (
+    "ends cross another slice by no more than the source's resolution; they were drawn at it"
+)
 
 _COMPILED = ("Torch-Compiled Region", "model_default")
 
 _COLLECTIVES = {
-    "all-reduce": re.compile(r"all_?reduce(?!.*scatter)", re.IGNORECASE),
+    "all-reduce": re.compile(r"all_?reduce", re.IGNORECASE),
     "all-gather": re.compile(r"all_?gather", re.IGNORECASE),
     "reduce-scatter": re.compile(r"reduce_?scatter", re.IGNORECASE),
     "all-to-all": re.compile(r"all_?to_?all", re.IGNORECASE),
 }
 _MATMUL = re.compile(r"aten::(mm|bmm|addmm|baddbmm|addbmm|addmv|mv|dot|matmul|linear|einsum)_?")
 _CONVOLUTION = re.compile(r"aten::\w*conv(olution|\d)\w*")
+
+_LONGEST_TYPE = 80
 
 FLOW_OUT, FLOW_IN = 2, 1
 _FLOW_CATEGORY = 5
@@ -63,14 +70,14 @@ class Operators:
 
     def __init__(self, trace: Trace, rows: Executions) -> None:
         self.by_name: dict[int, Operator] = {}
-        programs = {EAGER: 1}
+        programs = {EAGER: EAGER_PROGRAM}
         paths: set[str] = set()
         names, first = np.unique(rows.name, return_index=True)
-        for number in names[np.argsort(first)].tolist():
+        order = np.argsort(first)
+        for number, sample in zip(names[order].tolist(), first[order].tolist(), strict=True):
             name = trace.string(number) or "(no name)"
             compiled = name.startswith(_COMPILED)
             program = name if compiled else EAGER
-            sample = int(np.flatnonzero(rows.name == number)[0])
             if compiled:
                 category = "compiled graph"
             else:
@@ -142,7 +149,7 @@ def steps_of(trace: Trace, processes: Sequence[int]) -> Steps:
 
 
 @dataclass(slots=True)
-class Sequence_:
+class Placement:
     """Counted executions of a trace, in order of (device, start, longest first).
 
     ``row``: position in ``Trace.executions``. ``end_ns``: the end as drawn. ``fits``: stands on
@@ -162,7 +169,7 @@ class Sequence_:
         return np.flatnonzero(mine if fits is None else mine & (self.fits == fits))
 
 
-def sequence_of(trace: Trace, steps: Steps, findings: Findings) -> Sequence_:
+def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
     """Put the counted executions of every device in a flat sequence, the earliest first.
 
     What starts before its predecessor has ended does not fit, unless the two cross by no more
@@ -183,11 +190,7 @@ def sequence_of(trace: Trace, steps: Steps, findings: Findings) -> Sequence_:
         "own, marked as overlapping, and XProf's tables do not count them",
         int(np.count_nonzero(~fits)),
     )
-    findings.add(
-        "rounded_ends",
-        "ends cross the next start by no more than the source's resolution; they were drawn at it",
-        rounded,
-    )
+    findings.add("rounded_ends", ROUNDED_ENDS, rounded)
     windows = int(np.count_nonzero(rows.source[row] == Source.WINDOW))
     findings.add(
         "windows_as_device_time",
@@ -195,7 +198,7 @@ def sequence_of(trace: Trace, steps: Steps, findings: Findings) -> Sequence_:
         "the device: XProf's totals, idle times and duty cycle are those of windows",
         windows,
     )
-    return Sequence_(row, device, start, end, fits, _step_numbers(trace, steps, row))
+    return Placement(row, device, start, end, fits, _step_numbers(trace, steps, row))
 
 
 def _step_numbers(trace: Trace, steps: Steps, row: NDArray[np.intp]) -> Int64:
@@ -220,11 +223,14 @@ def device_steps(steps: Steps, process: int, of_work: Int64, end_of_work: Int64)
     """
     rows = steps.of_process(process)
     begins, ends = [], []
+    order = np.argsort(of_work, kind="stable")
+    numbers, first = np.unique(of_work[order], return_index=True)
+    last_end = np.maximum.reduceat(end_of_work[order], first) if len(first) else first
+    last_work = dict(zip(numbers.tolist(), last_end.tolist(), strict=True))
     done = np.iinfo(np.int64).min
     for row in rows.tolist():
         begin = max(int(steps.start_ns[row]), done)
-        work = end_of_work[of_work == steps.number[row]]
-        done = max(begin, int(steps.end_ns[row]), int(work.max()) if len(work) else begin)
+        done = max(begin, int(steps.end_ns[row]), last_work.get(int(steps.number[row]), begin))
         begins.append(begin)
         ends.append(done)
     return Steps(
@@ -236,14 +242,14 @@ def device_steps(steps: Steps, process: int, of_work: Int64, end_of_work: Int64)
     )
 
 
-def report_missing_steps(sequence: Sequence_, steps: Steps, findings: Findings) -> None:
+def report_missing_steps(placement: Placement, steps: Steps, findings: Findings) -> None:
     """XProf lists only the steps that have device work on every device that has any."""
     if steps.label is not None:
         return
     by_device = [
-        set(sequence.step[rows].tolist()) - {NONE}
-        for device in np.unique(sequence.device)
-        if len(rows := sequence.of_device(int(device), fits=True))
+        set(placement.step[rows].tolist()) - {NONE}
+        for device in np.unique(placement.device)
+        if len(rows := placement.of_device(int(device), fits=True))
     ]
     if not by_device:
         return
@@ -382,7 +388,7 @@ def _category(name: str, transfer: bool, linked: bool) -> str:
 
 def _path(name: str, taken: set[str]) -> str:
     """``path:Type`` for an operator's name, different for every name of ``taken``."""
-    kind = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "operator"
+    kind = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:_LONGEST_TYPE] or "operator"
     if kind[0].isdigit():
         kind = f"op_{kind}"
     base = re.sub(r"[^A-Za-z0-9_./-]+", "_", name.replace("::", ".")).strip("_/-.") or "operator"

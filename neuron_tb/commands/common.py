@@ -60,8 +60,17 @@ def command_options(function: _F) -> _F:
             sys.exit(130)
         except BrokenPipeError:
             sys.exit(0)
-        except (MemoryError, OSError, RecursionError) as error:
+        except (MemoryError, OSError) as error:
             _fail(error, debug)
+        except Exception as error:
+            if debug:
+                raise
+            click.echo(
+                f"neuron-tb: internal error ({type(error).__name__}: {error}); the same command "
+                "with --debug shows where. Please report it.",
+                err=True,
+            )
+            sys.exit(EXIT_UNREADABLE)
         if strict and findings:
             sys.exit(EXIT_FINDINGS)
 
@@ -95,6 +104,11 @@ def print_findings(findings: Iterable[Finding]) -> None:
 def number(value: float | None, digits: int = 1) -> str:
     """A number with thousands separators; ``-`` when it is not known."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def shortened(text: str, length: int = 90) -> str:
+    """A name for a table: C++ kernel names run to thousands of characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def print_table(

@@ -84,7 +84,7 @@ def _facts(trace: Trace) -> dict[str, Any]:
         "counter_samples": len(trace.counters),
         "memory_events": len(trace.memory),
         "flows": len(trace.flows),
-        "steps": [trace.steps.label(step) for step in range(len(trace.steps))],
+        "steps": list(dict.fromkeys(trace.steps.label(s) for s in range(len(trace.steps)))),
         "executions": {
             "measured": int(np.count_nonzero(counted.source == Source.MEASURED)),
             "window": int(np.count_nonzero(counted.source == Source.WINDOW)),

@@ -16,6 +16,7 @@ from neuron_tb.commands.common import (
     print_findings,
     print_json,
     print_table,
+    shortened,
     steps_option,
 )
 from neuron_tb.converters.findings import Findings
@@ -75,7 +76,7 @@ def print_summary(summary: Summary, trace: Trace, limit: int) -> None:
     ]
     rows = [
         (
-            row.name,
+            shortened(row.name),
             f"{row.calls:,}",
             number(row.cpu_total_us),
             number(row.cpu_self_us),

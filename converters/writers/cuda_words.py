@@ -1,0 +1,664 @@
+"""One process of a trace in CUDA's words: devices, streams, launches and correlation numbers.
+
+Viewers made for CUDA join a host call with its device work through one ``correlation`` number,
+and an operator with both through ``External id``; they know devices by number and streams by
+number within the file. :func:`translate` gives every counted execution such a place. Nothing is
+moved in time: where rows overlap, they stand in lanes of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.hardware import chip_of, peaks_per_logical_core
+from neuron_tb.converters.lanes import lay_out
+from neuron_tb.converters.links import Source
+from neuron_tb.converters.trace import (
+    NONE,
+    Bools,
+    Device,
+    Int32,
+    Int64,
+    Role,
+    StringTable,
+    Trace,
+    TrackKind,
+    UInt8,
+)
+from neuron_tb.converters.writers.chrome_json import Places
+
+WINDOW_NOTE = "window: enqueue to completion as the host saw it, not device busy time"
+"""What the arguments of a device row say where no device time was measured."""
+
+_FIRST_FREE_TID = 1_000_000_000  # above every thread id that Linux gives
+_OWN_WORDS = ("neuron", "privateuse1")  # families whose device rows carry no kernel name
+_SPANS = "Spans"
+_MOVED_PID = 1_000_000_000
+
+
+class Kind(IntEnum):
+    """What a device row is in CUDA's words."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+
+
+CATEGORY_OF_KIND = {
+    Kind.KERNEL: "kernel",
+    Kind.MEMCPY: "gpu_memcpy",
+    Kind.MEMSET: "gpu_memset",
+}
+CALL_OF_KIND = {
+    Kind.KERNEL: "cudaLaunchKernel",
+    Kind.MEMCPY: "cudaMemcpyAsync",
+    Kind.MEMSET: "cudaMemsetAsync",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Device work to be drawn as kernels and copies; columns of shape (k,), in order of start.
+
+    ``execution``: position in ``trace.executions``. ``row``: position in ``Translation.rows``
+    of its first device row. ``start_ns``, ``duration_ns``: of the whole execution. ``kind``: a
+    :class:`Kind`. ``device``, ``stream``: numbers in the file. ``call``: position in
+    :class:`Calls`. ``window``: not measured.
+    """
+
+    execution: NDArray[np.intp]
+    row: Int32
+    start_ns: Int64
+    duration_ns: Int64
+    kind: UInt8
+    device: Int32
+    stream: Int32
+    call: Int32
+    window: Bools
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(slots=True)
+class Calls:
+    """What issued the kernels, one row per correlation number; columns of shape (c,).
+
+    ``row``: the recorded runtime call (position in ``Translation.rows``), NONE when there is
+    none. ``operator``: the operator, likewise. ``correlation``: positive and unique. ``kind``:
+    of its first kernel. ``first``: its first kernel.
+    """
+
+    row: Int32
+    operator: Int32
+    correlation: Int64
+    kind: UInt8
+    first: Int32
+
+    @property
+    def unrecorded(self) -> Bools:
+        """Calls that nobody recorded, of a known operator: a marker must stand for them."""
+        return (self.row == NONE) & (self.operator != NONE)
+
+
+@dataclass(slots=True)
+class Translation:
+    """A process in CUDA's words.
+
+    ``rows``: its slices, positions in ``trace.slices``, ascending. The columns below have one
+    entry per row. ``duration_ns``: rounded only where the source's own resolution made a child
+    leave its parent. ``place``: number in ``places``. ``parent``, ``depth``: nesting on the
+    host (NONE, 0 elsewhere). ``kernel``: the kernel that this row shows. ``call``: the call
+    that this row is.
+    """
+
+    trace: Trace
+    process: int
+    rows: NDArray[np.intp]
+    start_ns: Int64
+    duration_ns: Int64
+    place: Int32
+    parent: Int32
+    depth: Int32
+    on_host: Bools
+    kernel: Int32
+    call: Int32
+    kernels: Kernels
+    calls: Calls
+    places: Places
+    place_of_track: Int32
+    host_pid: int
+    device_number: dict[int, int]
+    findings: Findings = field(default_factory=Findings)
+
+    @property
+    def role(self) -> UInt8:
+        """The role of every row."""
+        return self.trace.slices.role[self.rows]
+
+    @property
+    def name(self) -> Int32:
+        """The name of every row, position in ``trace.strings``."""
+        return self.trace.slices.name[self.rows]
+
+    @property
+    def category(self) -> Int32:
+        """The source's category of every row, position in ``trace.strings``."""
+        return self.trace.slices.category[self.rows]
+
+    def new_place(self, name: str) -> int:
+        """A row of its own for things that the source does not have, in the host's group."""
+        tid = _FIRST_FREE_TID + 500_000 + len(self.places.texts())
+        self.places.describe(self.host_pid, tid, "thread_name", "name", name)
+        return self.places.number(self.host_pid, tid)
+
+    def family(self, kernel: int) -> str:
+        """The device family of a kernel."""
+        device = self.trace.executions.device[self.kernels.execution[kernel]]
+        return self.trace.devices[device].family if device != NONE else "other"
+
+
+def translate(
+    trace: Trace, process: int, instance_type: str | None, most_devices: int | None = None
+) -> Translation:
+    """One process of the trace in CUDA's words.
+
+    Devices beyond ``most_devices`` stay as they are and are counted.
+    """
+    return _Translator(trace, process, instance_type, most_devices).translate()
+
+
+def device_label(device: Device, instance_type: str | None) -> str:
+    """What to call a device: never hardware that nobody named, always that it is a translation."""
+    if device.family == "neuron":
+        chip = chip_of(instance_type).name if instance_type else "AWS Neuron"
+        return f"{device.name} ({chip}, shown in CUDA terms)"
+    return device.name if device.family == "cuda" else f"{device.name} (translated into CUDA's terms)"
+
+
+def device_properties(
+    translation: Translation, instance_type: str | None, count: int
+) -> list[dict[str, object]]:
+    """``deviceProperties``: list position = device number; memory only where it is known."""
+    trace = translation.trace
+    properties: list[dict[str, object]] = [
+        {"id": number, "name": "(not in this capture)"} for number in range(count)
+    ]
+    for position, number in translation.device_number.items():
+        device = trace.devices[position]
+        if number >= count:
+            continue
+        properties[number]["name"] = device_label(device, instance_type)
+        memory = device.memory_bytes
+        if memory is None and device.family == "neuron" and instance_type:
+            cores = {t.physical_core for t in trace.tracks if t.device == position}
+            peaks = peaks_per_logical_core(chip_of(instance_type), len(cores - {None}) or None)
+            memory = peaks.hbm_bytes if peaks else None
+        if memory is not None:
+            properties[number]["totalGlobalMem"] = memory
+    return properties
+
+
+_DIRECTIONS = (
+    (re.compile(r"h(ost)?_?(to|2)_?d(evice)?|m2d|nrt_tensor_write", re.I), "HtoD"),
+    (re.compile(r"d(evice)?_?(to|2)_?h(ost)?|d2m|nrt_tensor_read", re.I), "DtoH"),
+    (re.compile(r"d(evice)?_?(to|2)_?d(evice)?", re.I), "DtoD"),
+    (re.compile(r"p(eer)?_?(to|2)_?p(eer)?", re.I), "PtoP"),
+)
+
+
+def transfer_name(name: str, kind: Kind) -> str:
+    """A copy's or fill's name as CUDA tools expect it; the direction only where the name says it."""
+    if kind is Kind.KERNEL or name.startswith(("Memcpy", "Memset")):
+        return name
+    if kind is Kind.MEMSET:
+        return f"Memset ({name})"
+    direction = next((d for pattern, d in _DIRECTIONS if pattern.search(name)), "Unknown")
+    return f"Memcpy {direction} ({name})"
+
+
+_COLLECTIVE_NAMESPACES = {
+    *("c10d", "_c10d_functional", "c10d_functional", "nccl", "gloo", "neuron", "xla", "torch_xla"),
+    *("rccl", "ccl", "hccl", "cc"),
+}
+_COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "alltoall": "all_to_all",
+    "send": "send",
+    "recv": "recv",
+    "barrier": "barrier",
+}
+_SUFFIXES = re.compile(r"_?(coalesced|base|into_tensor|tensor|inplace|single|out)?_*$")
+_NCCL_KERNEL = re.compile(
+    r"nccl\w*Kernel_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll)"
+)
+
+
+def collective(name: str) -> str | None:
+    """Which collective an operator or device row of this name is (``all_reduce``, …), or None."""
+    kernel = _NCCL_KERNEL.match(name)
+    if kernel:
+        return _COLLECTIVES.get(kernel[1].lower(), "send")
+    space, _, short = name.strip().lower().replace("::", ":").rpartition(":")
+    if not space and short.startswith("cc_"):
+        space, short = "cc", short[3:]
+    if space.split(":")[-1] not in _COLLECTIVE_NAMESPACES:
+        return None
+    short = short.lstrip("_")
+    for text in (short.rstrip("_"), _SUFFIXES.sub("", short)):
+        found = _COLLECTIVES.get(text.replace("_", ""))
+        if found:
+            return found
+    return None
+
+
+class _Translator:
+    def __init__(
+        self, trace: Trace, process: int, instance_type: str | None, most_devices: int | None
+    ) -> None:
+        self.trace, self.process, self.slices = trace, process, trace.slices
+        self.instance_type = instance_type
+        self.findings = Findings()
+        self.places = Places()
+        self.rows = np.flatnonzero(trace.slice_process == process)
+        self.local = np.full(len(self.slices) + 1, NONE, np.int32)
+        self.local[self.rows] = np.arange(len(self.rows), dtype=np.int32)
+        self.track = self.slices.track[self.rows]
+        self.role = self.slices.role[self.rows]
+        self.start = self.slices.start_ns[self.rows]
+        self.duration = self.slices.duration_ns[self.rows].copy()
+        self.device = trace.slice_device[self.rows]
+        self.place = np.full(len(self.rows), NONE, np.int32)
+        self.place_of_track = np.full(len(trace.tracks), NONE, np.int32)
+        self.device_number = self._number_devices(most_devices)
+        self.free_tid = _FIRST_FREE_TID
+        pid = trace.processes[process].pid
+        highest = max(self.device_number.values(), default=NONE)
+        # Device rows take the device's number for a pid: a small host pid has to make room.
+        self.host_pid = pid if pid > highest else pid + _MOVED_PID
+
+    def translate(self) -> Translation:
+        kernel, kernels, lane = self._kernels()
+        call, calls = self._calls(kernels)
+        stream = self._streams(kernels, lane)
+        kernels = Kernels(
+            kernels.execution, kernels.row, kernels.start_ns, kernels.duration_ns, kernels.kind,
+            kernels.device, stream, kernels.call, kernels.window,
+        )
+        self._describe_processes()
+        self._place_kernels(kernels)
+        self._place_device_rows(kernel)
+        parent, depth, on_host = self._place_host_rows(kernel)
+        self._place_tracks()
+        return Translation(
+            self.trace, self.process, self.rows, self.start, self.duration, self.place, parent,
+            depth, on_host, kernel, call, kernels, calls, self.places, self.place_of_track,
+            self.host_pid, self.device_number, self.findings,
+        )
+
+    def _number_devices(self, most: int | None) -> dict[int, int]:
+        """Device numbers of this process: its own indices where they fit, else by order."""
+        own = [p for p, d in enumerate(self.trace.devices) if d.process == self.process]
+        indices = [self.trace.devices[p].index for p in own]
+        limit = most if most is not None else 1 << 20
+        fit = len(set(indices)) == len(indices) and all(0 <= i < limit for i in indices)
+        if fit:
+            return dict(zip(own, indices, strict=True))
+        own.sort(key=lambda p: self.trace.devices[p].index)
+        return {position: number for number, position in enumerate(own) if number < limit}
+
+    # -- device work ------------------------------------------------------------------------
+
+    def _kernels(self) -> tuple[Int32, Kernels, Int32]:
+        """The kernel of every row, all kernels (streams to come), and each kernel's lane."""
+        executions, trace = self.trace.executions, self.trace
+        mine = np.flatnonzero(executions.counted & (self.local[executions.slice] != NONE))
+        numbers = np.full(len(trace.devices) + 1, NONE, np.int32)
+        for position, number in self.device_number.items():
+            numbers[position] = number
+        device = numbers[executions.device[mine]]
+        self.findings.add(
+            "device_beyond_limit",
+            "executions on devices beyond the number that the viewer takes keep their own category",
+            int(np.count_nonzero(device == NONE)),
+        )
+        mine, device = mine[device != NONE], device[device != NONE]
+        row = self.local[executions.slice[mine]]
+        kernel = np.full(len(self.rows), NONE, np.int32)
+        kernel[row] = np.arange(len(row), dtype=np.int32)
+        kernels = Kernels(
+            mine, row, executions.start_ns[mine], executions.duration_ns[mine],
+            self._kinds(row, executions.transfer[mine]), device, device, device,
+            executions.source[mine] == Source.WINDOW,
+        )
+        lane = _lanes_without_overlap(self.track[row], kernels.start_ns, kernels.duration_ns)
+        self.findings.add(
+            "device_overlap",
+            "device rows that overlap others of their stream stand on a stream number of their own",
+            int(np.count_nonzero(lane)),
+        )
+        return kernel, kernels, lane
+
+    def _kinds(self, row: Int32, transfer: Bools) -> UInt8:
+        fills = np.array(
+            [s.lower().startswith(("memset", "fill", "gpu_memset")) for s in self.trace.strings]
+            or [False]
+        )
+        slices = self.slices.take(self.rows[row])
+        fill = transfer & (fills[slices.name] | fills[slices.category])
+        return np.where(fill, Kind.MEMSET, np.where(transfer, Kind.MEMCPY, Kind.KERNEL)).astype(
+            np.uint8
+        )
+
+    def _calls(self, kernels: Kernels) -> tuple[Int32, Calls]:
+        """The call of every row, and all calls: one per (runtime call, operator) pair.
+
+        Device work of one runtime call for several operators (a graph launch) needs a number
+        per operator, because viewers credit all of a number's work to one operator.
+        """
+        executions = self.trace.executions
+        launch = self.local[executions.launch[kernels.execution]]
+        operator = self.local[executions.operator[kernels.execution]]
+        k = len(kernels)
+        _, first_of_launch, of_launch = np.unique(launch, return_index=True, return_inverse=True)
+        main = operator[first_of_launch][of_launch.reshape(-1)]
+        operator = np.where((launch != NONE) & (operator == NONE), main, operator)
+        lonely = np.where(launch == NONE, np.arange(k), NONE)  # one call each
+        keys = np.stack([launch, operator, lonely], axis=1) if k else np.empty((0, 3), np.int64)
+        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        first = first[order].astype(np.int32)
+        kernels.call[:] = place[group.reshape(-1)]
+        row, seen = launch[first].copy(), operator[first]
+        _, owner = np.unique(row, return_index=True)
+        owns = np.zeros(len(row), np.bool_)
+        owns[owner] = True
+        row[~owns] = NONE
+        call = np.full(len(self.rows), NONE, np.int32)
+        recorded = row != NONE
+        call[row[recorded]] = np.flatnonzero(recorded)
+        correlation = self._correlations(kernels, row, first)
+        return call, Calls(row, seen, correlation, kernels.kind[first], first)
+
+    def _correlations(self, kernels: Kernels, row: Int32, first: Int32) -> Int64:
+        """The source's own numbers where they do the job, fresh ones above them elsewhere."""
+        own = self.slices.correlation[self.rows]
+        of_kernel = own[kernels.row]
+        wanted = of_kernel[first].copy()
+        agree = np.ones(len(first), np.bool_)
+        np.logical_and.at(agree, kernels.call, of_kernel == wanted[kernels.call])
+        agree &= (row == NONE) | (own[row] == wanted)
+        _, number, count = np.unique(wanted, return_inverse=True, return_counts=True)
+        keep = agree & (wanted > 0) & (count[number.reshape(-1)] == 1)
+        highest = int(own.max(initial=0))
+        if highest > 2**52:
+            keep[:], highest = False, 0
+        wanted[~keep] = max(highest, 0) + 1 + np.arange(np.count_nonzero(~keep))
+        return wanted
+
+    def _streams(self, kernels: Kernels, lane: Int32) -> Int32:
+        """A positive number per (row of a device, lane), unique in the file.
+
+        A stream keeps its own number if it is positive and no other device has it: HTA takes
+        equal numbers for one stream whatever the device, and ignores stream 0.
+        """
+        track = self.track[kernels.row]
+        keys = sorted(
+            set(zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)),
+            key=lambda key: (key[2] > 0, *key),
+        )
+        taken: set[int] = set()
+        numbers: dict[tuple[int, int, int], int] = {}
+        for key in keys:
+            tid = self.trace.tracks[key[1]].tid
+            if key[2] == 0 and isinstance(tid, int) and 0 < tid < 2**31 and tid not in taken:
+                numbers[key] = tid
+                taken.add(tid)
+        free = (n for n in range(1, 2**31) if n not in taken)
+        for key in keys:
+            if key not in numbers:
+                numbers[key] = next(free)
+        self._lane_names = {
+            (device, numbers[device, t, number]): self.trace.tracks[t].name
+            + (f", overlapping {number}" if number else "")
+            for device, t, number in keys
+        }
+        self._stream_of_track = {
+            t: (device, numbers[device, t, number]) for device, t, number in keys if number == 0
+        }
+        self._taken_streams = set(numbers.values())
+        found = [numbers[key] for key in zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)]
+        return np.array(found, np.int32)
+
+    # -- places -----------------------------------------------------------------------------
+
+    def _describe_processes(self) -> None:
+        process, describe = self.trace.processes[self.process], self.places.describe
+        name = process.name or "python"
+        moved = "" if self.host_pid == process.pid else f" (pid {process.pid})"
+        describe(self.host_pid, 0, "process_name", "name", name + moved)
+        labels = process.labels or ("CPU" + (f" of {process.host}" if process.host else ""))
+        describe(self.host_pid, 0, "process_labels", "labels", labels)
+        order = process.sort_index if process.sort_index is not None else 0
+        describe(self.host_pid, 0, "process_sort_index", "sort_index", order)
+        for position, number in self.device_number.items():
+            label = device_label(self.trace.devices[position], self.instance_type)
+            describe(number, 0, "process_name", "name", label)
+            describe(number, 0, "process_labels", "labels", f"device {number}")
+            describe(number, 0, "process_sort_index", "sort_index", 5_000_000 + number)
+
+    def _place_kernels(self, kernels: Kernels) -> None:
+        for (device, stream), name in self._lane_names.items():
+            self.places.describe(device, stream, "thread_name", "name", name)
+            self.places.describe(device, stream, "thread_sort_index", "sort_index", stream)
+        packed = (kernels.device.astype(np.int64) << 32) + kernels.stream
+        distinct, inverse = np.unique(packed, return_inverse=True)
+        numbers = [self.places.number(c >> 32, c & 0xFFFFFFFF) for c in distinct.tolist()]
+        if numbers:
+            self.place[kernels.row] = np.array(numbers, np.int32)[inverse.reshape(-1)]
+
+    def _place_device_rows(self, kernel: Int32) -> None:
+        """Device rows that are no kernels: parts of executions, copies of annotations."""
+        rest = (self.device != NONE) & (kernel == NONE) & (self.role != Role.WINDOW)
+        for track in np.unique(self.track[rest]).tolist():
+            rows = np.flatnonzero(rest & (self.track == track))
+            number = self.device_number.get(self.trace.tracks[track].device or 0, NONE)
+            pid = number if number != NONE else self.host_pid
+            shared = self._stream_of_track.get(track)
+            if shared is not None and self._fits(rows, track, kernel):
+                self.place[rows] = self.places.number(*shared)
+                continue
+            layout = lay_out(self.track[rows], self.start[rows], self.duration[rows], self._resolution)
+            self.duration[rows] = layout.end_ns - self.start[rows]
+            name = self.trace.tracks[track].name + ("" if shared is None else " (parts)")
+            self._place_in_lanes(rows, layout.lane, pid, name, None)
+            self._count_crossings(layout.crossings)
+
+    def _fits(self, rows: NDArray[np.intp], track: int, kernel: Int32) -> bool:
+        """Whether rows nest with the kernels of their track's first lane."""
+        main = self.places.number(*self._stream_of_track[track])
+        both = np.concatenate([rows, np.flatnonzero((kernel != NONE) & (self.place == main))])
+        layout = lay_out(np.zeros(len(both), np.int32), self.start[both], self.duration[both])
+        return layout.crossings == 0
+
+    def _place_in_lanes(
+        self, rows: NDArray[np.intp], lane: Int32, pid: int, name: str, tid: int | None
+    ) -> None:
+        for number in np.unique(lane).tolist():
+            own = tid if number == 0 and tid is not None else self._free_tid()
+            label = name + (f", overlapping {number}" if number else "")
+            self.places.describe(pid, own, "thread_name", "name", label)
+            self.place[rows[lane == number]] = self.places.number(pid, own)
+
+    def _free_tid(self) -> int:
+        self.free_tid += 1
+        return self.free_tid
+
+    @property
+    def _resolution(self) -> int:
+        return self.trace.clock.resolution_ns
+
+    def _count_crossings(self, count: int) -> None:
+        self.findings.add(
+            "host_overlap",
+            "rows that cross others of their thread stand on a thread row of their own",
+            count,
+        )
+
+    def _place_host_rows(self, kernel: Int32) -> tuple[Int32, Int32, Bools]:
+        on_host = self.place == NONE
+        rows = np.flatnonzero(on_host)
+        keys, names, layers = self._host_keys(rows)
+        layout = lay_out(keys, self.start[rows], self.duration[rows], self._resolution)
+        crossing = np.unique(keys[layout.lane > 0])
+        if len(crossing):
+            for key in crossing.tolist():
+                keys = self._separate_layers(rows, keys, key, layers, names)
+            layout = lay_out(keys, self.start[rows], self.duration[rows], self._resolution)
+        self._count_crossings(layout.crossings)
+        self.findings.add(
+            "end_rounded",
+            "ends within the source's own resolution after their parent's were set to it",
+            layout.rounded,
+        )
+        self.duration[rows] = layout.end_ns - self.start[rows]
+        for key in np.unique(keys).tolist():
+            here = np.flatnonzero(keys == key)
+            pid, tid, name = names[key]
+            if pid == _SPANS:
+                self.place[rows[here]] = self.places.number(pid, tid)
+            else:
+                self._place_in_lanes(rows[here], layout.lane[here], self.host_pid, name, _integer(tid))
+        parent = np.full(len(self.rows), NONE, np.int32)
+        depth = np.zeros(len(self.rows), np.int32)
+        inside = layout.parent != NONE
+        parent[rows[inside]] = rows[layout.parent[inside]]
+        depth[rows] = layout.depth
+        return parent, depth, on_host
+
+    def _host_keys(
+        self, rows: NDArray[np.intp]
+    ) -> tuple[Int32, list[tuple[int | str, int | str | None, str]], UInt8]:
+        """A key per row (which thread row it belongs to), the keys' places, and the rows' layers.
+
+        Framework and runtime calls of one thread share its row, as in Kineto's CUDA traces.
+        """
+        numbers: dict[tuple[str, int | str], int] = {}
+        names: list[tuple[int | str, int | str | None, str]] = []
+        key_of_track = np.full(len(self.trace.tracks), NONE, np.int32)
+        is_runtime = np.zeros(len(self.trace.tracks), np.bool_)
+        tracks = np.unique(self.track[rows]).tolist()
+        for number in sorted(tracks, key=lambda t: self.trace.tracks[t].kind is TrackKind.RUNTIME):
+            track = self.trace.tracks[number]
+            is_runtime[number] = track.kind is TrackKind.RUNTIME
+            place: tuple[int | str, int | str | None, str]
+            if track.kind is TrackKind.OTHER:
+                key, place = ("other", track.tid), (_SPANS, str(track.tid) or track.name, track.name)
+            elif track.kind is TrackKind.DEVICE:
+                key, place = ("window", number), (self.host_pid, None, track.name)
+            else:
+                tid = track.tid if isinstance(track.tid, int) else None
+                key, place = ("thread", track.tid), (self.host_pid, tid, track.name)
+            if key not in numbers:
+                numbers[key] = len(names)
+                names.append(place)
+            key_of_track[number] = numbers[key]
+        layers = np.where(is_runtime[self.track[rows]], 2, self.role[rows] == Role.ANNOTATION)
+        return key_of_track[self.track[rows]], names, layers.astype(np.uint8)
+
+    def _separate_layers(
+        self,
+        rows: NDArray[np.intp],
+        keys: Int32,
+        key: int,
+        layers: UInt8,
+        names: list[tuple[int | str, int | str | None, str]],
+    ) -> Int32:
+        """Where rows of a thread cross, annotations and runtime calls give way to operators."""
+        here = np.flatnonzero(keys == key)
+        if len(np.unique(layers[here])) < 2 or names[key][0] == _SPANS:
+            return keys
+        accepted = here[layers[here] == layers[here].min()]
+        crossings = self._crossings(rows[accepted])
+        keys = keys.copy()
+        for layer, what in ((1, "annotations"), (2, "runtime")):
+            more = here[layers[here] == layer]
+            if not len(more) or layer == layers[here].min():
+                continue
+            both = np.concatenate([accepted, more])
+            together = self._crossings(rows[both])
+            if together <= crossings:
+                accepted, crossings = both, together
+                continue
+            keys[more] = len(names)
+            names.append((self.host_pid, None, f"{names[key][2]} ({what})"))
+            self._count_crossings(together - crossings)
+        return keys
+
+    def _crossings(self, rows: NDArray[np.intp]) -> int:
+        one = np.zeros(len(rows), np.int32)
+        return lay_out(one, self.start[rows], self.duration[rows], self._resolution).crossings
+
+    def _place_tracks(self) -> None:
+        """Where instants and counters of every track of the process go."""
+        for number, track in enumerate(self.trace.tracks):
+            if track.process != self.process:
+                continue
+            if track.kind is TrackKind.OTHER:
+                place = self.places.number(_SPANS, str(track.tid) or track.name)
+            elif track.kind is TrackKind.DEVICE:
+                pid, tid = self._stream_of_track.get(
+                    number, (self.device_number.get(track.device or 0, 0), 0)
+                )
+                place = self.places.number(pid, tid)
+            else:
+                tid = track.tid if isinstance(track.tid, int) else _FIRST_FREE_TID
+                if track.kind is TrackKind.COUNTER:
+                    tid = 0
+                place = self.places.number(self.host_pid, tid)
+            self.place_of_track[number] = place
+        order = 0
+        for track in self.trace.tracks:
+            if track.process == self.process and track.kind in (TrackKind.THREAD, TrackKind.RUNTIME):
+                if isinstance(track.tid, int):
+                    index = track.sort_index if track.sort_index is not None else track.tid
+                    self.places.describe(
+                        self.host_pid, track.tid, "thread_sort_index", "sort_index", index
+                    )
+                order += 1
+
+
+def _integer(tid: int | str | None) -> int | None:
+    return tid if isinstance(tid, int) else None
+
+
+def _lanes_without_overlap(track: Int32, start_ns: Int64, duration_ns: Int64) -> Int32:
+    """Lanes so that no two slices of a lane share any time; rows are in order of start."""
+    lane = np.zeros(len(track), np.int32)
+    end = start_ns + duration_ns
+    for number in np.unique(track):
+        rows = np.flatnonzero(track == number)
+        reach = np.maximum.accumulate(end[rows])
+        if not np.any(start_ns[rows][1:] < reach[:-1]):
+            continue
+        free_from: dict[int, int] = defaultdict(int)
+        for row, begin, stop in zip(
+            rows.tolist(), start_ns[rows].tolist(), end[rows].tolist(), strict=True
+        ):
+            own = next(n for n in range(len(rows)) if free_from.get(n, begin) <= begin)
+            free_from[own] = stop
+            lane[row] = own
+    return lane
