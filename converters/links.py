@@ -590,20 +590,12 @@ class _Finder:
         rows = np.flatnonzero(usable)
         if not len(asked) or not len(rows):
             return found
-        keys = np.stack(
-            [self._process[rows].astype(np.int64), self._scoped(rows), ids[rows]], axis=1
-        )
-        scopes = [None] if self._scope is None else [self._of_query, None]
-        for scope in scopes:
-            queries = np.stack(
-                [
-                    process[asked].astype(np.int64),
-                    np.full(len(asked), NONE) if scope is None else scope[asked].astype(np.int64),
-                    wanted[asked],
-                ],
-                axis=1,
-            )
-            hits = _latest(keys, self._start[rows], queries, before_ns[asked])
+        own = [self._process[rows], self._scoped(rows), ids[rows], self._start[rows]]
+        for scope in [None] if self._of_query is None else [self._of_query, None]:
+            unknown = np.full(len(asked), NONE, np.int64)
+            query_scope = unknown if scope is None else scope[asked].astype(np.int64)
+            queries = [process[asked], query_scope, wanted[asked], before_ns[asked]]
+            hits = _latest(own, queries)
             new = (hits != NONE) & (found[asked] == NONE)
             found[asked[new]] = rows[hits[new]]
         return found
@@ -614,23 +606,30 @@ class _Finder:
         return self._scope[rows].astype(np.int64)
 
 
-def _latest(
-    keys: NDArray[np.int64], start: Int64, queries: NDArray[np.int64], before: Int64
-) -> Int32:
-    _, code = np.unique(np.concatenate([keys, queries]), axis=0, return_inverse=True)
-    code = code.reshape(-1)
-    own, asked = code[: len(keys)], code[len(keys) :]
-    order = np.lexsort((start, own))
-    times = np.unique(start)
-    # One sortable number per candidate: its key's code above the rank of its start.
-    packed = own[order] * (len(times) + 1) + np.searchsorted(times, start[order])
-    limit = asked * (len(times) + 1) + np.searchsorted(times, before, side="right") - 1
-    position = np.searchsorted(packed, limit, side="right") - 1
-    in_time = (position >= 0) & (own[order][position] == asked)
-    first = np.searchsorted(own[order], asked)
-    exists = (first < len(order)) & (own[order][np.minimum(first, len(order) - 1)] == asked)
-    position = np.where(in_time, position, first)
-    return np.where(exists, order[np.minimum(position, len(order) - 1)], NONE).astype(np.int32)
+def _latest(candidates: list[NDArray[Any]], queries: list[NDArray[Any]]) -> Int32:
+    """For each query the last candidate with equal keys that is not later, else the first one.
+
+    Both are columns (key, key, key, time). Sorted together, every query stands behind the
+    candidates that are in time and before those that are late.
+    """
+    n, m = len(candidates[0]), len(queries[0])
+    columns = [np.concatenate(pair) for pair in zip(candidates, queries, strict=True)]
+    is_query = np.arange(n + m) >= n
+    varying = [c for c in reversed(columns) if (c != c[0]).any()]
+    order = np.lexsort((is_query, *varying))
+    asked = is_query[order]
+    place = np.arange(n + m)
+    before = np.maximum.accumulate(np.where(asked, NONE, place))
+    after = np.minimum.accumulate(np.where(asked, n + m, place)[::-1])[::-1]
+    found = np.full(m, NONE, np.int32)
+    for neighbour in (after, before):
+        near = neighbour[asked]
+        exists = (near >= 0) & (near < n + m)
+        rows = order[np.where(exists, near, 0)]
+        query = order[asked]
+        same = exists & np.logical_and.reduce([c[rows] == c[query] for c in columns[:3]])
+        found[query[same] - n] = rows[same]
+    return found
 
 
 def _numbered(keys: list[Any]) -> Int32:

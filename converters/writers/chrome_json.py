@@ -187,6 +187,9 @@ class Places:
         """The number of this place."""
         return self._numbers.setdefault((pid, tid), len(self._numbers))
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def describe(self, pid: int | str, tid: int | str, kind: str, key: str, value: object) -> None:
         """A metadata event (``process_name``, ``thread_sort_index``, …); the first one stands."""
         text = (
@@ -242,24 +245,29 @@ def instant_lines(
         )
 
 
+def finite_counters(counters: Counters, findings: Findings) -> Counters:
+    """The samples that JSON can hold; the others are counted."""
+    finite = np.isfinite(counters.value)
+    findings.add(
+        "counter_not_finite",
+        "counter samples that are no finite number were left out",
+        int(np.count_nonzero(~finite)),
+    )
+    return counters if finite.all() else counters.take(finite)
+
+
 def counter_lines(
-    trace: Trace, counters: Counters, places: Sequence[str], place: Int32, time: Sequence[str],
-    findings: Findings,
+    trace: Trace, counters: Counters, places: Sequence[str], place: Int32, time: Sequence[str]
 ) -> Iterator[str]:
-    """Counter samples; a value that is no number cannot be written in JSON and is counted."""
-    labels = [
-        f'"name": {quoted(track.name)}', *()
-    ] if False else [f'"name": {quoted(track.name)}' for track in trace.tracks]
+    """Counter samples, one series per track; columns of shape (n,)."""
+    labels = [f'"name": {quoted(track.name)}' for track in trace.tracks]
     units = [quoted(track.unit or "value") for track in trace.tracks]
-    lost = 0
     for t, p, ts, value in zip(
         counters.track.tolist(), place.tolist(), time, counters.value.tolist(), strict=True
     ):
-        if not math.isfinite(value):
-            lost += 1
-            continue
-        yield f'{{"ph": "C", {labels[t]}, {places[p]}, "ts": {ts}, "args": {{{units[t]}: {value!r}}}}}'
-    findings.add("counter_not_finite", "counter samples that are no finite number were left out", lost)
+        yield (
+            f'{{"ph": "C", {labels[t]}, {places[p]}, "ts": {ts}, "args": {{{units[t]}: {value!r}}}}}'
+        )
 
 
 def flow_lines(

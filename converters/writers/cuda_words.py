@@ -8,8 +8,8 @@ moved in time: where rows overlap, they stand in lanes of their own.
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -38,7 +38,6 @@ WINDOW_NOTE = "window: enqueue to completion as the host saw it, not device busy
 """What the arguments of a device row say where no device time was measured."""
 
 _FIRST_FREE_TID = 1_000_000_000  # above every thread id that Linux gives
-_OWN_WORDS = ("neuron", "privateuse1")  # families whose device rows carry no kernel name
 _SPANS = "Spans"
 _MOVED_PID = 1_000_000_000
 
@@ -63,7 +62,7 @@ CALL_OF_KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kernels:
     """Device work to be drawn as kernels and copies; columns of shape (k,), in order of start.
 
@@ -155,7 +154,7 @@ class Translation:
 
     def new_place(self, name: str) -> int:
         """A row of its own for things that the source does not have, in the host's group."""
-        tid = _FIRST_FREE_TID + 500_000 + len(self.places.texts())
+        tid = _FIRST_FREE_TID + 500_000_000 + len(self.places)
         self.places.describe(self.host_pid, tid, "thread_name", "name", name)
         return self.places.number(self.host_pid, tid)
 
@@ -283,19 +282,19 @@ class _Translator:
         self.place_of_track = np.full(len(trace.tracks), NONE, np.int32)
         self.device_number = self._number_devices(most_devices)
         self.free_tid = _FIRST_FREE_TID
+        self._tid_of_track: dict[int, int] = {}
+        self._only_spans = set(range(len(trace.tracks))) - set(
+            np.unique(self.track[self.role != Role.SPAN]).tolist()
+        )
         pid = trace.processes[process].pid
         highest = max(self.device_number.values(), default=NONE)
         # Device rows take the device's number for a pid: a small host pid has to make room.
         self.host_pid = pid if pid > highest else pid + _MOVED_PID
 
     def translate(self) -> Translation:
-        kernel, kernels, lane = self._kernels()
+        kernel, kernels = self._kernels()
         call, calls = self._calls(kernels)
-        stream = self._streams(kernels, lane)
-        kernels = Kernels(
-            kernels.execution, kernels.row, kernels.start_ns, kernels.duration_ns, kernels.kind,
-            kernels.device, stream, kernels.call, kernels.window,
-        )
+        kernels.stream = self._streams(kernels)
         self._describe_processes()
         self._place_kernels(kernels)
         self._place_device_rows(kernel)
@@ -320,8 +319,8 @@ class _Translator:
 
     # -- device work ------------------------------------------------------------------------
 
-    def _kernels(self) -> tuple[Int32, Kernels, Int32]:
-        """The kernel of every row, all kernels (streams to come), and each kernel's lane."""
+    def _kernels(self) -> tuple[Int32, Kernels]:
+        """The kernel of every row, and all kernels; their streams and calls are still to come."""
         executions, trace = self.trace.executions, self.trace
         mine = np.flatnonzero(executions.counted & (self.local[executions.slice] != NONE))
         numbers = np.full(len(trace.devices) + 1, NONE, np.int32)
@@ -338,17 +337,17 @@ class _Translator:
         kernel = np.full(len(self.rows), NONE, np.int32)
         kernel[row] = np.arange(len(row), dtype=np.int32)
         kernels = Kernels(
-            mine, row, executions.start_ns[mine], executions.duration_ns[mine],
-            self._kinds(row, executions.transfer[mine]), device, device, device,
-            executions.source[mine] == Source.WINDOW,
+            execution=mine,
+            row=row,
+            start_ns=executions.start_ns[mine],
+            duration_ns=executions.duration_ns[mine],
+            kind=self._kinds(row, executions.transfer[mine]),
+            device=device,
+            stream=np.zeros(len(row), np.int32),
+            call=np.zeros(len(row), np.int32),
+            window=executions.source[mine] == Source.WINDOW,
         )
-        lane = _lanes_without_overlap(self.track[row], kernels.start_ns, kernels.duration_ns)
-        self.findings.add(
-            "device_overlap",
-            "device rows that overlap others of their stream stand on a stream number of their own",
-            int(np.count_nonzero(lane)),
-        )
-        return kernel, kernels, lane
+        return kernel, kernels
 
     def _kinds(self, row: Int32, transfer: Bools) -> UInt8:
         fills = np.array(
@@ -371,9 +370,10 @@ class _Translator:
         launch = self.local[executions.launch[kernels.execution]]
         operator = self.local[executions.operator[kernels.execution]]
         k = len(kernels)
-        _, first_of_launch, of_launch = np.unique(launch, return_index=True, return_inverse=True)
-        main = operator[first_of_launch][of_launch.reshape(-1)]
-        operator = np.where((launch != NONE) & (operator == NONE), main, operator)
+        main = np.full(len(self.rows) + 1, NONE, np.int32)  # of every launch, its first operator
+        known = np.flatnonzero((launch != NONE) & (operator != NONE))[::-1]
+        main[launch[known]] = operator[known]
+        operator = np.where((launch != NONE) & (operator == NONE), main[launch], operator)
         lonely = np.where(launch == NONE, np.arange(k), NONE)  # one call each
         keys = np.stack([launch, operator, lonely], axis=1) if k else np.empty((0, 3), np.int64)
         _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -409,13 +409,19 @@ class _Translator:
         wanted[~keep] = max(highest, 0) + 1 + np.arange(np.count_nonzero(~keep))
         return wanted
 
-    def _streams(self, kernels: Kernels, lane: Int32) -> Int32:
+    def _streams(self, kernels: Kernels) -> Int32:
         """A positive number per (row of a device, lane), unique in the file.
 
         A stream keeps its own number if it is positive and no other device has it: HTA takes
         equal numbers for one stream whatever the device, and ignores stream 0.
         """
         track = self.track[kernels.row]
+        lane = _lanes_without_overlap(track, kernels.start_ns, kernels.duration_ns)
+        self.findings.add(
+            "device_overlap",
+            "device rows that overlap others of their stream stand on a stream number of their own",
+            int(np.count_nonzero(lane)),
+        )
         keys = sorted(
             set(zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)),
             key=lambda key: (key[2] > 0, *key),
@@ -439,7 +445,6 @@ class _Translator:
         self._stream_of_track = {
             t: (device, numbers[device, t, number]) for device, t, number in keys if number == 0
         }
-        self._taken_streams = set(numbers.values())
         found = [numbers[key] for key in zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)]
         return np.array(found, np.int32)
 
@@ -495,12 +500,20 @@ class _Translator:
         return layout.crossings == 0
 
     def _place_in_lanes(
-        self, rows: NDArray[np.intp], lane: Int32, pid: int, name: str, tid: int | None
+        self,
+        rows: NDArray[np.intp],
+        lane: Int32,
+        pid: int | str,
+        name: str,
+        tid: int | str | None,
     ) -> None:
         for number in np.unique(lane).tolist():
-            own = tid if number == 0 and tid is not None else self._free_tid()
             label = name + (f", overlapping {number}" if number else "")
-            self.places.describe(pid, own, "thread_name", "name", label)
+            own = tid if number == 0 and tid is not None else self._free_tid()
+            if isinstance(tid, str):
+                own = tid + (f", overlapping {number}" if number else "")
+            else:
+                self.places.describe(pid, own, "thread_name", "name", label)
             self.place[rows[lane == number]] = self.places.number(pid, own)
 
     def _free_tid(self) -> int:
@@ -538,10 +551,7 @@ class _Translator:
         for key in np.unique(keys).tolist():
             here = np.flatnonzero(keys == key)
             pid, tid, name = names[key]
-            if pid == _SPANS:
-                self.place[rows[here]] = self.places.number(pid, tid)
-            else:
-                self._place_in_lanes(rows[here], layout.lane[here], self.host_pid, name, _integer(tid))
+            self._place_in_lanes(rows[here], layout.lane[here], pid, name, tid)
         parent = np.full(len(self.rows), NONE, np.int32)
         depth = np.zeros(len(self.rows), np.int32)
         inside = layout.parent != NONE
@@ -556,7 +566,7 @@ class _Translator:
 
         Framework and runtime calls of one thread share its row, as in Kineto's CUDA traces.
         """
-        numbers: dict[tuple[str, int | str], int] = {}
+        numbers: dict[tuple[int | str, int | str], int] = {}
         names: list[tuple[int | str, int | str | None, str]] = []
         key_of_track = np.full(len(self.trace.tracks), NONE, np.int32)
         is_runtime = np.zeros(len(self.trace.tracks), np.bool_)
@@ -564,18 +574,11 @@ class _Translator:
         for number in sorted(tracks, key=lambda t: self.trace.tracks[t].kind is TrackKind.RUNTIME):
             track = self.trace.tracks[number]
             is_runtime[number] = track.kind is TrackKind.RUNTIME
-            place: tuple[int | str, int | str | None, str]
-            if track.kind is TrackKind.OTHER:
-                key, place = ("other", track.tid), (_SPANS, str(track.tid) or track.name, track.name)
-            elif track.kind is TrackKind.DEVICE:
-                key, place = ("window", number), (self.host_pid, None, track.name)
-            else:
-                tid = track.tid if isinstance(track.tid, int) else None
-                key, place = ("thread", track.tid), (self.host_pid, tid, track.name)
-            if key not in numbers:
-                numbers[key] = len(names)
-                names.append(place)
-            key_of_track[number] = numbers[key]
+            pid, tid = self._host_place(number)
+            if (pid, tid) not in numbers:
+                numbers[pid, tid] = len(names)
+                names.append((pid, tid, track.name))
+            key_of_track[number] = numbers[pid, tid]
         layers = np.where(is_runtime[self.track[rows]], 2, self.role[rows] == Role.ANNOTATION)
         return key_of_track[self.track[rows]], names, layers.astype(np.uint8)
 
@@ -612,37 +615,37 @@ class _Translator:
         one = np.zeros(len(rows), np.int32)
         return lay_out(one, self.start[rows], self.duration[rows], self._resolution).crossings
 
+    def _host_place(self, number: int) -> tuple[int | str, int | str]:
+        """The pid and tid of a host track; tids are integers but for the profiler's own rows."""
+        track = self.trace.tracks[number]
+        if number in self._tid_of_track:
+            return self.host_pid, self._tid_of_track[number]
+        if track.kind is TrackKind.OTHER and number in self._only_spans:
+            return _SPANS, str(track.tid) or track.name
+        if track.kind in (TrackKind.THREAD, TrackKind.RUNTIME) and isinstance(track.tid, int):
+            return self.host_pid, track.tid
+        same = [n for n in self._tid_of_track if self.trace.tracks[n].tid == track.tid]
+        shares = track.kind in (TrackKind.THREAD, TrackKind.RUNTIME) and same
+        self._tid_of_track[number] = self._tid_of_track[same[0]] if shares else self._free_tid()
+        return self.host_pid, self._tid_of_track[number]
+
     def _place_tracks(self) -> None:
         """Where instants and counters of every track of the process go."""
         for number, track in enumerate(self.trace.tracks):
             if track.process != self.process:
                 continue
-            if track.kind is TrackKind.OTHER:
-                place = self.places.number(_SPANS, str(track.tid) or track.name)
-            elif track.kind is TrackKind.DEVICE:
-                pid, tid = self._stream_of_track.get(
-                    number, (self.device_number.get(track.device or 0, 0), 0)
-                )
-                place = self.places.number(pid, tid)
+            if track.kind is TrackKind.COUNTER:
+                place = self.places.number(self.host_pid, 0)
+            elif track.kind is TrackKind.DEVICE and number in self._stream_of_track:
+                place = self.places.number(*self._stream_of_track[number])
             else:
-                tid = track.tid if isinstance(track.tid, int) else _FIRST_FREE_TID
-                if track.kind is TrackKind.COUNTER:
-                    tid = 0
-                place = self.places.number(self.host_pid, tid)
+                pid, tid = self._host_place(number)
+                place = self.places.number(pid, tid)
+                if pid != _SPANS:
+                    order = track.sort_index if track.sort_index is not None else tid
+                    self.places.describe(pid, tid, "thread_name", "name", track.name)
+                    self.places.describe(pid, tid, "thread_sort_index", "sort_index", order)
             self.place_of_track[number] = place
-        order = 0
-        for track in self.trace.tracks:
-            if track.process == self.process and track.kind in (TrackKind.THREAD, TrackKind.RUNTIME):
-                if isinstance(track.tid, int):
-                    index = track.sort_index if track.sort_index is not None else track.tid
-                    self.places.describe(
-                        self.host_pid, track.tid, "thread_sort_index", "sort_index", index
-                    )
-                order += 1
-
-
-def _integer(tid: int | str | None) -> int | None:
-    return tid if isinstance(tid, int) else None
 
 
 def _lanes_without_overlap(track: Int32, start_ns: Int64, duration_ns: Int64) -> Int32:
@@ -654,11 +657,14 @@ def _lanes_without_overlap(track: Int32, start_ns: Int64, duration_ns: Int64) ->
         reach = np.maximum.accumulate(end[rows])
         if not np.any(start_ns[rows][1:] < reach[:-1]):
             continue
-        free_from: dict[int, int] = defaultdict(int)
+        running: list[tuple[int, int]] = []
+        free: list[int] = []
         for row, begin, stop in zip(
             rows.tolist(), start_ns[rows].tolist(), end[rows].tolist(), strict=True
         ):
-            own = next(n for n in range(len(rows)) if free_from.get(n, begin) <= begin)
-            free_from[own] = stop
+            while running and running[0][0] <= begin:
+                heapq.heappush(free, heapq.heappop(running)[1])
+            own = heapq.heappop(free) if free else len(running)
+            heapq.heappush(running, (stop, own))
             lane[row] = own
     return lane

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,12 @@ from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.hardware import Chip, Peaks, chip_of, peaks_per_logical_core
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.links import LinkKind, Source
-from neuron_tb.converters.output import refuse_overwrite, replacing_directory, replacing_file, safe_name
+from neuron_tb.converters.output import (
+    refuse_overwrite,
+    replacing_directory,
+    replacing_file,
+    safe_name,
+)
 from neuron_tb.converters.trace import NONE, ClockKind, Device, Int32, Int64, Trace, TrackKind
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers import xprof_plan as plans
@@ -70,12 +76,12 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
         return [skipped]
     refuse_overwrite(folder, destination.force)
     run = _Run.of(trace, chip)
-    written = []
+    files = [_HostFile(run, name, processes) for name, processes in _files(trace).items()]
     with replacing_directory(folder) as unfinished:
-        for name, processes in _files(trace).items():
-            file = _HostFile(run, name, processes, with_warnings=not written)
-            file.write(unfinished / f"{name}{FILE_ENDING}")
-            written.append(Written(TARGET, folder / f"{name}{FILE_ENDING}", file.slices))
+        for file in reversed(files):
+            # The overview joins all hosts' warnings: the first file, written last, has them all.
+            file.write(unfinished / f"{file.name}{FILE_ENDING}", with_warnings=file is files[0])
+    written = [Written(TARGET, folder / f"{f.name}{FILE_ENDING}", f.slices) for f in files]
     written[0].findings.extend(run.findings)
     return written
 
@@ -99,11 +105,15 @@ def _reason_to_skip(trace: Trace) -> Written | None:
 def _files(trace: Trace) -> dict[str, list[int]]:
     """Processes with anything to show by file name; a host with very many devices gets several."""
     tracks = trace.track_column("process")
-    used = set(np.unique(trace.slice_process).tolist()) | set(np.unique(trace.memory.process).tolist())
+    used = set(np.unique(trace.slice_process).tolist()) | set(
+        np.unique(trace.memory.process).tolist()
+    )
     for rows in (trace.instants, trace.counters):
         used |= set(np.unique(tracks[rows.track]).tolist())
     devices = [sum(d.process == p for d in trace.devices) for p in range(len(trace.processes))]
-    ranked = sorted(used, key=lambda p: (trace.processes[p].rank is None, trace.processes[p].rank, p))
+    ranked = sorted(
+        used, key=lambda p: (trace.processes[p].rank is None, trace.processes[p].rank, p)
+    )
     hosts: dict[str, list[list[int]]] = {}
     for process in ranked:
         parts = hosts.setdefault(trace.processes[process].host or "localhost", [[]])
@@ -176,9 +186,8 @@ class _Run:
 
     def text(self, starts: Int64, lengths: Int32) -> Text:
         """The arguments of rows, as the one string stat ``arguments`` (the source's JSON)."""
-        lengths = lengths.astype(np.int64)
         if self.utf8:
-            return Text("arguments", self.trace.arguments, starts, lengths)
+            return Text("arguments", self.trace.arguments, starts, lengths.astype(np.int64))
         texts = [
             self.trace.arguments[start : start + length].decode("utf-8", "replace").encode()
             for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
@@ -230,10 +239,11 @@ class _Rows:
 class _HostFile:
     """One host's file: its processes, and the planes made of them."""
 
-    def __init__(self, run: _Run, name: str, processes: Sequence[int], with_warnings: bool) -> None:
+    def __init__(self, run: _Run, name: str, processes: Sequence[int]) -> None:
         self.run, self.trace = run, run.trace
         self.name, self.processes = name, processes
-        self.with_warnings, self.with_arguments = with_warnings, True
+        self.with_arguments = True
+        self.findings = Findings()
         self.devices = [
             number
             for process in processes
@@ -244,9 +254,10 @@ class _HostFile:
         ]
         self.slices = self.events = self.operators = self.operator_ns = 0
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, with_warnings: bool) -> None:
         """Write the file; arguments stay out when it would be longer than protobuf allows."""
-        parts = list(self.space().parts())
+        space = self.space()
+        parts = list(space.parts())
         if sum(map(len, parts)) > _LARGEST_FILE:
             self.run.findings.add(
                 "arguments_left_out",
@@ -254,17 +265,23 @@ class _HostFile:
                 where=path.name,
             )
             self.with_arguments = False
-            parts = list(self.space().parts())
+            space = self.space()
+            parts = list(space.parts())
         if sum(map(len, parts)) > _LARGEST_FILE:
             raise NeuronTbError(
                 f"{path.name} would be longer than the 2 GiB that XProf can read; convert a "
                 "shorter capture, or fewer processes at once."
             )
+        self.run.findings.extend(self.findings)
+        if with_warnings:
+            space.warnings += self.run.warnings()
         with replacing_file(path) as file:
             file.writelines(parts)
+            file.writelines(space.tail())
 
     def space(self) -> Space:
-        """The whole file."""
+        """The whole file, without the run's warnings."""
+        self.findings = Findings()
         self.slices = self.events = self.operators = self.operator_ns = 0
         host = Plane("/host:CPU", 0)
         planes: list[Plane] = []
@@ -277,7 +294,7 @@ class _HostFile:
             planes += [plane for plane in (core, custom) if plane]
         self._fill_host(host)
         planes += [host, self._account()]
-        return Space(self.name, planes, self.run.warnings() if self.with_warnings else [])
+        return Space(self.name, planes)
 
     # -- a core -----------------------------------------------------------------------------
 
@@ -294,7 +311,9 @@ class _HostFile:
             plane.set("peak_hbm_bw_gigabytes_per_second", peaks.hbm_gigabytes_per_second)
         prefix = self._prefix(self.trace.devices[device].process)
         self._draw(plane, _STEPS, "Steps", self._steps(plane, device), f"{prefix}Steps")
-        self._draw(plane, _MODULES, "XLA Modules", self._modules(plane, rows), f"{prefix}XLA Modules")
+        self._draw(
+            plane, _MODULES, "XLA Modules", self._modules(plane, rows), f"{prefix}XLA Modules"
+        )
         label = f"{self._device_label(device)} (XLA Ops)"
         self._draw(plane, _OPS, "XLA Ops", self._operators(plane, rows), label)
         self.operators += len(rows)
@@ -383,8 +402,9 @@ class _HostFile:
             track = trace.slices.track[trace.executions.slice[placement.row[late]]]
             start, end = placement.start_ns[late], placement.end_ns[late]
             events = self._operators(plane, late)
-            layout = lay_out(self._order(track), start, end - start, trace.clock.resolution_ns)
-            for member, lane in _lines(self._order(track), layout.lane, layout.order):
+            place = self._order(track)
+            layout = lay_out(place, start, end - start, trace.clock.resolution_ns)
+            for member, lane in _lines(place, layout.lane, layout.order):
                 name = f"{trace.tracks[track[member[0]]].name} (overlapping{_lane(lane, ', ')})"
                 self._draw(plane, line, name, events.take(member))
                 line += 1
@@ -412,12 +432,12 @@ class _HostFile:
             return line
         place = self._order(rows.track)
         layout = lay_out(place, rows.start_ns, rows.duration_ns, self.trace.clock.resolution_ns)
-        self.run.findings.add(
+        self.findings.add(
             "crossing_slices",
             "slices cross another one of their row; they are drawn in lanes of their own",
             layout.crossings,
         )
-        self.run.findings.add("rounded_ends", plans.ROUNDED_ENDS, layout.rounded)
+        self.findings.add("rounded_ends", plans.ROUNDED_ENDS, layout.rounded)
         events = self._host_events(plane, rows, layout.end_ns)
         for member, lane in _lines(place, layout.lane, layout.order):
             track = self.trace.tracks[rows.track[member[0]]]
@@ -438,8 +458,14 @@ class _HostFile:
             for kind in kinds.tolist()
         ]
         is_slice = rows.slice != NONE
-        step = np.where(is_slice, run.step_of_slice[rows.slice], NONE) if len(trace.slices) else rows.slice
-        flow = run.arrows.of_slice[rows.slice] if len(trace.slices) else np.zeros(len(step), np.uint64)
+        step = (
+            np.where(is_slice, run.step_of_slice[rows.slice], NONE)
+            if len(trace.slices)
+            else rows.slice
+        )
+        flow = (
+            run.arrows.of_slice[rows.slice] if len(trace.slices) else np.zeros(len(step), np.uint64)
+        )
         text = run.text(rows.args_start, rows.args_length) if self.with_arguments else None
         return Events(
             np.array(metadata, np.int64)[inverse],
@@ -497,7 +523,8 @@ class _HostFile:
                 (
                     n
                     for n in self.devices
-                    if self.trace.devices[n].process == process and self.trace.devices[n].index == number
+                    if self.trace.devices[n].process == process
+                    and self.trace.devices[n].index == number
                 ),
                 None,
             )
@@ -553,7 +580,8 @@ class _HostFile:
         if device is None:
             return None
         peaks = self.run.peaks(device)
-        return self.trace.devices[device].memory_bytes or (peaks and peaks.hbm_bytes)
+        known = self.trace.devices[device].memory_bytes
+        return known if known or peaks is None else peaks.hbm_bytes
 
     # -- small parts ------------------------------------------------------------------------
 
@@ -583,7 +611,9 @@ class _HostFile:
     ) -> Stat:
         used, inverse = np.unique(names, return_inverse=True)
         known = names != NONE if present is None else present & (names != NONE)
-        return Stat(stat, plane.texts(map(self.trace.string, used.tolist()))[inverse], known, refers=True)
+        return Stat(
+            stat, plane.texts(map(self.trace.string, used.tolist()))[inverse], known, refers=True
+        )
 
     def _order(self, tracks: Int32) -> Int32:
         """The place of each track in this file: by process, kind and the source's own order."""
@@ -728,7 +758,7 @@ def _lines(
     """Rows of each (track, lane), in drawing order, with the lane."""
     key = place[order].astype(np.int64) * (int(lane.max(initial=0)) + 1) + lane[order]
     bounds = np.flatnonzero(np.diff(key, prepend=NONE, append=NONE))
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds.tolist()):
         yield order[first:last], int(lane[order[first]])
 
 

@@ -81,7 +81,9 @@ class Operators:
             if compiled:
                 category = "compiled graph"
             else:
-                category = _category(name, bool(rows.transfer[sample]), rows.operator[sample] != NONE)
+                category = _category(
+                    name, bool(rows.transfer[sample]), rows.operator[sample] != NONE
+                )
             self.by_name[number] = Operator(
                 name,
                 programs.setdefault(program, len(programs) + 1),
@@ -139,13 +141,12 @@ def steps_of(trace: Trace, processes: Sequence[int]) -> Steps:
     numbers = np.unique(own.number)
     start = np.array([own.start_ns[own.number == n].min() for n in numbers], np.int64)
     end = np.array([own.end_ns[own.number == n].max() for n in numbers], np.int64)
-    for process in processes:
-        if len(numbers) and not (own.process == process).any():
-            columns.append((np.full(len(numbers), process, np.int32), numbers, start, end))
-    process, number, start, end = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    order = np.lexsort((start, process))
+    without = np.setdiff1d(np.array(processes, np.int32), own.process)
+    columns += [(np.full(len(numbers), p, np.int32), numbers, start, end) for p in without]
+    of, number, begin, stop = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    order = np.lexsort((begin, of))
     label = "capture" if own.implicit else None
-    return Steps(process[order], number[order], start[order], end[order], label)
+    return Steps(of[order], number[order], begin[order], stop[order], label)
 
 
 @dataclass(slots=True)
@@ -183,7 +184,9 @@ def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
     fits = np.ones(len(row), np.bool_)
     rounded = 0
     for first, last in _runs(device):
-        rounded += _place(start[first:last], end[first:last], fits[first:last], trace.clock.resolution_ns)
+        rounded += _place(
+            start[first:last], end[first:last], fits[first:last], trace.clock.resolution_ns
+        )
     findings.add(
         "overlapping_executions",
         "executions overlap an earlier one on the same device: they are drawn in rows of their "
@@ -263,13 +266,17 @@ def report_missing_steps(placement: Placement, steps: Steps, findings: Findings)
     )
 
 
-def program_runs(program: Int64, step: Int64, compiled: Bools) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def program_runs(
+    program: Int64, step: Int64, compiled: Bools
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """First and last position of every run of one program in one step of a device's sequence.
 
     Each execution of a compiled graph is a run of its own.
     """
     breaks = (np.diff(program) != 0) | (np.diff(step) != 0) | compiled[1:]
-    first = np.flatnonzero(np.concatenate(([True], breaks))) if len(program) else np.empty(0, np.intp)
+    first = (
+        np.flatnonzero(np.concatenate(([True], breaks))) if len(program) else np.empty(0, np.intp)
+    )
     return first, np.append(first[1:], len(program)) - 1 if len(first) else first
 
 
@@ -340,8 +347,11 @@ def _add_source_arrows(
 
 
 def _stat(ids: NDArray[np.integer], direction: NDArray[np.uint8] | int) -> NDArray[np.uint64]:
-    category = np.uint64(_FLOW_CATEGORY << 58)
-    return np.asarray(direction, np.uint64) | ids.astype(np.uint64) << np.uint64(2) | category
+    stat = ids.astype(np.uint64)
+    stat <<= np.uint64(2)
+    stat |= np.asarray(direction, np.uint64)
+    stat |= np.uint64(_FLOW_CATEGORY << 58)
+    return stat
 
 
 def _place(start: Int64, end: Int64, fits: Bools, resolution: int) -> int:

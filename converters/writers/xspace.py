@@ -114,7 +114,9 @@ class Plane:
         """The ids of several texts."""
         return np.array([self.text(text) for text in texts], np.int64)
 
-    def event(self, name: str, display_name: str = "", stats: Mapping[str, int | str] | None = None) -> int:
+    def event(
+        self, name: str, display_name: str = "", stats: Mapping[str, int | str] | None = None
+    ) -> int:
         """The id of a new entry of event metadata; its stats count for each of its events."""
         number = len(self._events) + 1
         body = wire.encode_field(1, number) + wire.encode_field(2, name)
@@ -148,7 +150,9 @@ class Plane:
             body += [_prefix(3, length), header, *chunks]
         body += [wire.encode_field(4, entry) for entry in self._events]
         body += [
-            wire.encode_field(5, _map_entry(i, wire.encode_field(1, i) + wire.encode_field(2, text)))
+            wire.encode_field(
+                5, _map_entry(i, wire.encode_field(1, i) + wire.encode_field(2, text))
+            )
             for text, i in self._stats.items()
         ]
         body += [wire.encode_field(6, stat) for stat in self._own_stats]
@@ -170,9 +174,8 @@ class Plane:
             wire.varint_field(2, events.start_ns * PICOSECONDS),
             wire.varint_field(3, events.duration_ns * PICOSECONDS),
         ]
-        for stat in events.stats:
-            if stat.present is None or stat.present.any():
-                fields.append(self._stat_column(stat))
+        used = (s for s in events.stats if s.present is None or s.present.any())
+        fields.extend(map(self._stat_column, used))
         text = events.text
         if text is None or not text.lengths.any():
             return wire.message_field(4, wire.side_by_side(*fields)).tobytes()
@@ -202,9 +205,12 @@ class Space:
     warnings: list[str] = field(default_factory=list)
 
     def parts(self) -> Iterator[bytes]:
-        """The file's bytes, in pieces."""
+        """The bytes of the planes, in pieces."""
         for plane in self.planes:
             yield from plane.parts()
+
+    def tail(self) -> Iterator[bytes]:
+        """What follows the planes: warnings and the host's name."""
         for warning in self.warnings:
             yield wire.encode_field(3, warning)
         yield wire.encode_field(4, self.host)

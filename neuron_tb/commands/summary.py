@@ -23,6 +23,7 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Trace
 
+_ROWS = 30
 _HEADINGS = {"op": "Operator", "kernel": "Device work", "step": "Step"}
 
 
@@ -30,7 +31,9 @@ _HEADINGS = {"op": "Operator", "kernel": "Device work", "step": "Step"}
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @click.option("--by", type=click.Choice(GROUPINGS), default="op", show_default=True)
 @click.option("--sort-by", type=click.Choice(COLUMNS), help="Order of the rows.")
-@click.option("--limit", type=click.IntRange(1), default=30, show_default=True, help="Rows shown.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Rows shown (a table has 30, JSON has all of them)."
+)
 @steps_option
 @format_option
 @command_options
@@ -38,7 +41,7 @@ def command(
     sources: tuple[Path, ...],
     by: str,
     sort_by: str | None,
-    limit: int,
+    limit: int | None,
     steps_from: str | None,
     output_format: str,
 ) -> Findings:
@@ -54,9 +57,9 @@ def command(
     if sort_by:
         summary = summary.sorted_by(sort_by)
     if output_format == "json":
-        print_json({**summary.as_dict(), "rows": [r.as_dict() for r in summary.rows]})
+        print_json({**summary.as_dict(), "rows": [r.as_dict() for r in summary.rows[:limit]]})
     else:
-        print_summary(summary, trace, limit)
+        print_summary(summary, trace, limit or _ROWS)
         print_findings(trace.findings)
     return trace.findings
 

@@ -1,0 +1,597 @@
+"""Writes captures that look like TorchNeuron's, from a script of operators and their lengths.
+
+Nothing here measures anything. A script (``rmsnorm/make.py``, ``training/make.py``) says which
+operators ran and how long each took; this module gives every operator its three stages
+
+1. the framework operator on the host thread (``trace.json``: ``cpu_op``, with its dispatch,
+   ``privateuse1_runtime``, and the window that the host saw, ``privateuse1_driver``),
+2. ``nrta_execute_schedule`` in the Neuron runtime (``system_profile.json``), and
+3. ``nc_exec_running`` on the NeuronCore (``system_profile.json``),
+
+and the identifiers that join them. Times are integer nanoseconds since the Unix epoch, lengths
+in the scripts are microseconds, and the same script gives the same bytes on every run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+BASE_NS = 1_767_189_312_000_000_000
+"""Kineto's ``baseTimeNanoseconds``: the epoch rounded down to a multiple of 7,889,238 s."""
+
+_COMPUTE_UNIT, _COLLECTIVES_UNIT = 1, 2  # the upper 16 bits of a sequence id
+
+
+def nanoseconds(us: float) -> int:
+    """Whole nanoseconds of a length in microseconds."""
+    return round(us * 1000)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What ``record_shapes`` keeps of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str = "c10::BFloat16"
+
+    @property
+    def strides(self) -> list[int]:
+        """Strides of the contiguous tensor, in elements."""
+        strides = [1]
+        for size in reversed(self.shape[1:]):
+            strides.insert(0, strides[0] * size)
+        return strides if self.shape else []
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * {"c10::BFloat16": 2, "float": 4, "double": 8}[self.dtype]
+
+
+Input = Tensor | tuple[Tensor, ...] | str
+"""A tensor, a list of tensors, or the text of any other argument ("" for None)."""
+
+
+def _described(inputs: Sequence[Input]) -> Json:
+    """The four arguments that ``record_shapes`` adds to an operator."""
+    kinds: list[str] = []
+    for value in inputs:
+        if isinstance(value, str):
+            kinds.append("" if not value else "ScalarList" if value[0] == "[" else "Scalar")
+        else:
+            kinds.append(value.dtype if isinstance(value, Tensor) else "TensorList")
+
+    def each(of_tensor: str) -> list[Any]:
+        return [
+            []
+            if isinstance(value, str)
+            else list(getattr(value, of_tensor))
+            if isinstance(value, Tensor)
+            else [list(getattr(tensor, of_tensor)) for tensor in value]
+            for value in inputs
+        ]
+
+    return {
+        "Concrete Inputs": [value if isinstance(value, str) else "" for value in inputs],
+        "Input type": kinds,
+        "Input Strides": each("strides"),
+        "Input Dims": each("shape"),
+    }
+
+
+@dataclass(frozen=True)
+class Core:
+    """The logical NeuronCore of a process, and the clock of its hardware.
+
+    ``physical``: one physical core (LNC1) or two (LNC2). ``worker_gid``: number of the logical
+    core over all processes. ``clock_zero_ns``: the host's time when the core's counter was 0.
+    """
+
+    physical: tuple[int, ...] = (0,)
+    worker_gid: int = 0
+    clock_zero_ns: int = BASE_NS
+
+
+class Process:
+    """One profiled process on one logical NeuronCore, and everything that it recorded.
+
+    ``events``: of trace.json. ``rows``: of system_profile.json. ``slowdown`` stretches every
+    length, so that two ranks of one script differ.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        pid: int,
+        start_ns: int,
+        core: Core,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        slowdown: float = 1.0,
+    ) -> None:
+        self.host, self.pid, self.start_ns, self.core = host, pid, start_ns, core
+        self.rank, self.world_size, self.slowdown = rank, world_size, slowdown
+        self.events: list[Json] = []
+        self.rows: list[Json] = []
+        self.flows: list[Json] = []
+        self.threads: list[Thread] = []
+        self.worker_free_ns = start_ns
+        self.memory = Memory(self)
+        self._random = random.Random(pid)
+        self._external_ids = self._flow_ids = 0
+        self._sequence = {_COMPUTE_UNIT: 28, _COLLECTIVES_UNIT: 6}
+        self._exec_ids = 9  # earlier numbers went to the steps before the profiler started
+
+    def thread(self, tid: int, name: str = "python") -> Thread:
+        """A host thread whose time starts with the capture."""
+        self.threads.append(Thread(self, tid, name))
+        return self.threads[-1]
+
+    def length(self, us: float, spread: float = 0.0) -> int:
+        """Nanoseconds of a length on this process, varied by up to ``spread`` (0.1: 10 %)."""
+        return nanoseconds(us * self.slowdown * (1 + spread * (2 * self._random.random() - 1)))
+
+    def next_external_id(self) -> int:
+        """A new ``External id``."""
+        self._external_ids += 1
+        return self._external_ids
+
+    def next_execution(self, unit: int) -> tuple[int, int]:
+        """New (sequence id, exec id): the runtime's number of the request, and the core's."""
+        self._sequence[unit] += 1
+        self._exec_ids += 1
+        return (unit << 48) | self._sequence[unit], self._exec_ids
+
+    def row(self, source: str, name: str, start_ns: int, duration_ns: int, **keys: Any) -> None:
+        """One row of the system profile; ``source`` is neuron_rt or neuron_hw."""
+        self.rows.append(
+            {
+                "name": name,
+                "timestamp": start_ns,
+                "duration": duration_ns,
+                "timestamp_unit": "ns",
+                "trace_event_source": source,
+                "instance_id": self.host,
+                "process_id": str(self.pid),
+                "worker_gid": self.core.worker_gid,
+                "lnc_idx": 0,
+                "id": len(self.rows) + 1,
+                **keys,
+            }
+        )
+
+    def arrow(self, start: Json, end: Json) -> None:
+        """The ``fwdbwd`` arrow from a forward operator to its backward node."""
+        self._flow_ids += 1
+        for phase, event in (("s", start), ("f", end)):
+            flow = {"ph": phase, "id": self._flow_ids, "cat": "fwdbwd", "name": "fwdbwd"}
+            flow.update({key: event[key] for key in ("pid", "tid", "ts")})
+            self.flows.append(flow | ({"bp": "e"} if phase == "f" else {}))
+
+
+@dataclass
+class Execution:
+    """One execution of a NeuronCore, from its schedule call on.
+
+    ``start_ns``: when the core starts. Nothing is recorded until :meth:`finish`.
+    """
+
+    process: Process
+    name: str
+    external_id: int
+    cache_key: str
+    sequence_id: int
+    exec_id: int
+    scheduled_ns: int
+    picked_ns: int
+    start_ns: int
+    worker_tid: int
+    details: list[tuple[str, int, int, Json]] = field(default_factory=list)
+
+    def detail(self, name: str, start_ns: int, end_ns: int, **keys: Any) -> None:
+        """A part of the execution that the hardware reports, on the first physical core."""
+        self.details.append((name, start_ns, end_ns, keys))
+
+    def finish(self, end_ns: int) -> int:
+        """Record the execution; returns when the host knows that it is done."""
+        self._on_the_core(end_ns)
+        done_ns = self._in_the_runtime(end_ns)
+        window = {"External id": self.external_id, "nrt_sequence_id": self.sequence_id}
+        self.process.events.append(
+            {
+                "ph": "X",
+                "cat": "privateuse1_driver",
+                "name": self.name,
+                "pid": 0,
+                "tid": 0,
+                "ts": self.scheduled_ns,
+                "dur": done_ns - self.scheduled_ns,
+                "args": {**window, "neff_cache_key": self.cache_key},
+            }
+        )
+        return done_ns
+
+    def _on_the_core(self, end_ns: int) -> None:
+        process, core = self.process, self.process.core
+        model = self._model()
+        for number, physical in enumerate(core.physical):
+            # The two physical cores of LNC2 neither start nor stop in the same nanosecond.
+            start, end = self.start_ns + 180 * number, end_ns - 120 * (len(core.physical) - 1)
+            end += 120 * number
+            process.row(
+                "neuron_hw",
+                "nc_exec_running",
+                start,
+                end - start,
+                device_core_idx=physical,
+                exec_id=self.exec_id,
+                flow_id=[str(self.exec_id)],
+                nc_start_timestamp_ns=start - core.clock_zero_ns,
+                nc_stop_timestamp_ns=end - core.clock_zero_ns,
+                **model,
+            )
+        for name, start, end, keys in self.details:
+            process.row(
+                "neuron_hw",
+                name,
+                start,
+                end - start,
+                device_core_idx=core.physical[0],
+                exec_id=self.exec_id,
+                nc_start_timestamp_ns=start - core.clock_zero_ns,
+                nc_stop_timestamp_ns=end - core.clock_zero_ns,
+                **keys,
+            )
+        read_ns = end_ns + process.length(1.6, 0.2)
+        process.row(
+            "neuron_hw",
+            "timestamp_sync_point",
+            read_ns,
+            0,
+            exec_id=self.exec_id,
+            cpu_timestamp_ns=read_ns,
+            nc_timestamp_ns=read_ns - core.clock_zero_ns,
+        )
+
+    def _in_the_runtime(self, end_ns: int) -> int:
+        process = self.process
+        keys = {"thread_id": self.worker_tid, "exec_id": self.exec_id, **self._model()}
+        keys["flow_id"] = [str(self.sequence_id), str(self.exec_id)]
+        prepared_ns = self.start_ns - nanoseconds(2.8)
+        waited_ns = end_ns + process.length(2.4, 0.2)
+        done_ns = waited_ns + process.length(4.2, 0.2)
+        for name, start, end in (
+            ("kbl_exec_pre", self.picked_ns, prepared_ns),
+            ("kbl_exec_wait", prepared_ns, waited_ns),
+            ("kbl_exec_post", waited_ns, done_ns),
+        ):
+            process.row("neuron_rt", name, start, end - start, **keys)
+        process.worker_free_ns = done_ns
+        return done_ns
+
+    def _model(self) -> Json:
+        digest = hashlib.sha256(self.cache_key.encode()).hexdigest()
+        return {
+            "model_id": int(digest[:12], 16),
+            "model_name": f"neff_{digest[:16]}_vnc_0.neff",
+        }
+
+
+class Thread:
+    """One host thread. Ranges nest because they are ``with`` blocks; time passes by ``spend``."""
+
+    def __init__(self, process: Process, tid: int, name: str) -> None:
+        self.process, self.tid, self.name = process, tid, name
+        self.now_ns = process.start_ns
+        self._operators: list[int] = []
+        self._frames: list[int] = []
+
+    def spend(self, us: float, spread: float = 0.0) -> None:
+        """Let time pass."""
+        self.now_ns += self.process.length(us, spread)
+
+    def wait_until(self, time_ns: int) -> None:
+        """Let time pass until ``time_ns``, if that is later."""
+        self.now_ns = max(self.now_ns, time_ns)
+
+    @contextmanager
+    def range(self, category: str, name: str, args: Json) -> Iterator[Json]:
+        """A complete event of trace.json around the block."""
+        event = {"ph": "X", "cat": category, "name": name, "pid": self.process.pid}
+        event |= {"tid": self.tid, "ts": self.now_ns, "dur": 0, "args": args}
+        self.process.events.append(event)
+        yield event
+        event["dur"] = self.now_ns - event["ts"]
+
+    @contextmanager
+    def operator(
+        self,
+        name: str,
+        inputs: Sequence[Input] = (),
+        sequence: int | None = None,
+        forward_thread: int = 0,
+        category: str = "cpu_op",
+        **more: Any,
+    ) -> Iterator[Json]:
+        """A framework operator around the block; device work in it gets its ``External id``."""
+        args: Json = {"External id": self.process.next_external_id()}
+        if sequence is not None:
+            args |= {"Sequence number": sequence, "Fwd thread id": forward_thread}
+        args |= {"Record function id": 0, **(_described(inputs) if inputs else {}), **more}
+        self._operators.append(args["External id"])
+        with self.range(category, name, args) as event:
+            yield event
+        self._operators.pop()
+
+    @contextmanager
+    def annotation(self, name: str, inputs: Sequence[Input] = ()) -> Iterator[Json]:
+        """A named range (``record_function``), such as ``ProfilerStep#0``."""
+        with self.operator(name, inputs, category="user_annotation") as event:
+            yield event
+
+    @contextmanager
+    def frame(self, name: str, module: int | None = None) -> Iterator[Json]:
+        """A Python function, or the call of an ``nn.Module``."""
+        number = sum(e["cat"] == "python_function" for e in self.process.events) + 1
+        args: Json = {"Python parent id": self._frames[-1] if self._frames else None}
+        args |= {"Python id": number} | ({} if module is None else {"Python module id": module})
+        self._frames.append(number)
+        with self.range("python_function", name, args) as event:
+            yield event
+        self._frames.pop()
+
+    def runtime_call(self, name: str, us: float, **keys: Any) -> None:
+        """A call of this thread into the Neuron runtime; it returns after ``us``."""
+        start_ns = self.now_ns
+        self.spend(us)
+        keys = {"thread_id": self.tid, **keys}
+        self.process.row("neuron_rt", name, start_ns, self.now_ns - start_ns, **keys)
+
+    def schedule(
+        self, name: str, inputs: Sequence[Input] = (), us: float = 6.0, collective: bool = False
+    ) -> Execution:
+        """Hand one execution to the runtime; the call returns long before the work is done."""
+        process = self.process
+        sequence_id, exec_id = process.next_execution(
+            _COLLECTIVES_UNIT if collective else _COMPUTE_UNIT
+        )
+        external_id = self._operators[-1]
+        args = {"External id": external_id, "nrt_sequence_id": sequence_id}
+        with self.range("privateuse1_runtime", name, args):
+            self.spend(0.15 * us)
+            scheduled_ns = self.now_ns
+            self.runtime_call(
+                "nrta_execute_schedule",
+                0.7 * us,
+                nrta_seq_id=sequence_id,
+                flow_id=[str(sequence_id)],
+            )
+            handed_over_ns = self.now_ns
+            self.spend(0.15 * us)
+        # A worker of the runtime takes one request after the other.
+        ready_ns = handed_over_ns + process.length(5.0, 0.2)
+        picked_ns = max(ready_ns, process.worker_free_ns + process.length(1.5, 0.4))
+        start_ns = picked_ns + process.length(6.3, 0.25) + nanoseconds(2.8)
+        return Execution(
+            process,
+            name,
+            external_id,
+            _cache_key(name, inputs),
+            sequence_id,
+            exec_id,
+            scheduled_ns,
+            picked_ns,
+            start_ns,
+            process.pid + 9,
+        )
+
+    def execute(
+        self, name: str, device_us: float, inputs: Sequence[Input] = (), us: float = 6.0
+    ) -> int:
+        """Schedule an execution of this length; returns when the host knows that it is done."""
+        execution = self.schedule(name, inputs, us)
+        return execution.finish(execution.start_ns + nanoseconds(device_us))
+
+
+def _cache_key(name: str, inputs: Sequence[Input]) -> str:
+    """A key in the form that AWS's screenshots show: operator, inputs, hash."""
+    tensors = [t for v in inputs if not isinstance(v, str) for t in (v if isinstance(v, tuple) else (v,))]
+    shapes = "_".join(
+        f"[{','.join(map(str, t.shape))}]:{t.dtype.removeprefix('c10::')}" for t in tensors[:4]
+    )
+    text = f"{name.removeprefix('aten::')}--_{shapes}_i{len(tensors)}"
+    return f"{text}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+class Memory:
+    """PyTorch's ``[memory]`` instants of one process, and how much is in use."""
+
+    def __init__(self, process: Process) -> None:
+        self.events: list[Json] = []
+        self.in_use = {"cpu": 0, "neuron": 0}
+        self._process = process
+        self._held: dict[tuple[str, str], tuple[int, int]] = {}
+        self._next = {"cpu": 0x5555_0000_0000, "neuron": 0x2000_0000}
+        self._reserved = 0
+
+    def hold(self, device: str, size: int) -> None:
+        """Memory in use since before the profiler started: no event."""
+        self.in_use[device] += size
+
+    def allocate(self, thread: Thread, device: str, name: str, size: int) -> None:
+        """Allocate ``size`` bytes under a name."""
+        self._held[device, name] = (self._next[device], size)
+        self._next[device] += -(-size // 512) * 512
+        self._record(thread, device, self._held[device, name][0], size)
+
+    def free(self, thread: Thread, device: str, *names: str) -> None:
+        """Free what was allocated under these names."""
+        for name in names:
+            address, size = self._held.pop((device, name))
+            self._record(thread, device, address, -size)
+
+    def _record(self, thread: Thread, device: str, address: int, size: int) -> None:
+        thread.spend(0.2)
+        self.in_use[device] += size
+        on_device = device == "neuron"
+        block = 20 << 20  # the allocator takes device memory in blocks and keeps them
+        if on_device:
+            self._reserved = max(self._reserved, -(-self.in_use[device] // block) * block)
+        args = {
+            "Total Reserved": self._reserved if on_device else 0,
+            "Total Allocated": self.in_use[device],
+            "Bytes": size,
+            "Device Id": 0 if on_device else -1,
+            "Device Type": 20 if on_device else 0,
+            "Addr": address,
+        }
+        event = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]"}
+        event |= {"pid": self._process.pid, "tid": thread.tid, "ts": thread.now_ns, "args": args}
+        self.events.append(event)
+
+
+# -- files ----------------------------------------------------------------------------------
+
+
+def write_trace(directory: Path, process: Process, synthetic: str, **options: Any) -> Path:
+    """``<instance>_pid_<pid>/<timestamp>/trace.json`` of one process; ``options`` as in Kineto."""
+    name = f"{process.host}_pid_{process.pid}"
+    path = directory / name / str(process.start_ns) / "trace.json"
+    end_ns = max(thread.now_ns for thread in process.threads)
+    events = sorted(process.events, key=lambda e: (e["ts"], -e["dur"]))
+    for number, event in enumerate(e for e in events if e["cat"] in ("cpu_op", "user_annotation")):
+        event["args"]["Ev Idx"] = number
+    events = [
+        *_metadata(process),
+        *events,
+        *process.flows,
+        *sorted(process.memory.events, key=lambda e: e["ts"]),
+        *_spans(process.start_ns, end_ns),
+    ]
+    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "neuron:neuron"}
+    group |= {"pg_size": process.world_size, "ranks": list(range(process.world_size))}
+    _write(
+        path,
+        {
+            "schemaVersion": 1,
+            "synthetic": synthetic,
+            "deviceProperties": [],
+            "distributedInfo": {
+                "backend": "neuron",
+                "rank": process.rank,
+                "world_size": process.world_size,
+                "pg_count": 1,
+                "pg_config": [group],
+            },
+            **options,
+            "displayTimeUnit": "ms",
+            "baseTimeNanoseconds": BASE_NS,
+            "traceEvents": [_in_microseconds(event) for event in events],
+            "traceName": "trace.json",
+        },
+    )
+    return path
+
+
+def _metadata(process: Process) -> Iterator[Json]:
+    def of(tid: int, name: str, args: Json) -> Json:
+        event = {"ph": "M", "name": name, "pid": process.pid, "tid": tid}
+        return event | {"ts": process.start_ns, "args": args}
+
+    yield of(0, "process_name", {"name": "python"})
+    yield of(0, "process_labels", {"labels": "CPU"})
+    yield of(0, "process_sort_index", {"sort_index": process.pid})
+    for thread in process.threads:
+        yield of(thread.tid, "thread_name", {"name": f"thread {thread.tid} ({thread.name})"})
+        yield of(thread.tid, "thread_sort_index", {"sort_index": thread.tid})
+
+
+def _spans(start_ns: int, end_ns: int) -> Iterator[Json]:
+    """The recording windows of PyTorch's profiler and of Neuron's, and the end mark."""
+    for name, number in (("PyTorch Profiler", 0), ("__neuron_profiler__", -1)):
+        yield {"ph": "X", "cat": "Trace", "name": f"{name} ({number})", "pid": "Spans"} | {
+            "tid": name,
+            "ts": start_ns,
+            "dur": end_ns - start_ns,
+            "args": {"Op count": 0},
+        }
+    yield {"ph": "M", "name": "process_sort_index", "pid": "Spans", "tid": 0, "ts": start_ns} | {
+        "args": {"sort_index": 536870912}
+    }
+    yield {"ph": "i", "s": "g", "name": "Iteration Start: PyTorch Profiler", "pid": "Traces"} | {
+        "tid": "Trace PyTorch Profiler",
+        "ts": start_ns,
+    }
+    yield {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": end_ns}
+
+
+def _in_microseconds(event: Json) -> Json:
+    times = {"ts": (event["ts"] - BASE_NS) / 1000}
+    if "dur" in event:
+        times["dur"] = event["dur"] / 1000
+    return event | times
+
+
+def write_system_profile(
+    path: Path,
+    processes: Iterable[Process],
+    synthetic: str,
+    *,
+    hbm_bytes: int,
+    documented_spelling: bool = False,
+    **samples: list[Json],
+) -> Path:
+    """Explorer's ``system_profile.json`` for these processes.
+
+    ``documented_spelling``: as AWS's documents print it (``trace_events``, ``lnc_idx`` as text
+    and a ``group``) instead of as newer files have it (``trace_event``, ``nc_idx``).
+    ``samples``: the lists ``mem_usage``, ``cpu_util`` and ``device_mem_usage``.
+    """
+    rows = sorted((r for p in processes for r in p.rows), key=lambda r: r["timestamp"])
+    first = min(r["timestamp"] for r in rows)
+    last = max(r["timestamp"] + r["duration"] for r in rows)
+    if documented_spelling:
+        rows = [r | {"lnc_idx": str(r["lnc_idx"]), "group": "nrt-nc-000"} for r in rows]
+    else:
+        rows = [r | {"nc_idx": r["lnc_idx"]} for r in rows]
+    metadata = {"first_ts_ns": str(first), "last_ts_ns": str(last), "ntff_version": 2}
+    _write(
+        path,
+        {
+            "synthetic": synthetic,
+            "trace_events" if documented_spelling else "trace_event": rows,
+            "mem_usage": samples.get("mem_usage", []),
+            "cpu_util": samples.get("cpu_util", []),
+            "device_mem_usage": samples.get("device_mem_usage", []),
+            "system_profile_metadata": [metadata | {"hbm_capacity_bytes": hbm_bytes}],
+            "device_profile_list": [],
+            "warnings": [],
+        },
+    )
+    return path
+
+
+def _write(path: Path, document: Json) -> None:
+    """JSON with one row per line, so that two versions of a file can be compared."""
+    parts = []
+    for key, value in document.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines = ",\n".join(json.dumps(row) for row in value)
+            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(("{\n" + ",\n".join(parts) + "\n}\n").encode())

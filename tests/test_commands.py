@@ -1,0 +1,177 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from neuron_tb.commands import main
+from tests.makers import operator, write_kineto
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def json_of(*words: object) -> Any:
+    result = run(*words, "--format", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_summary_shows_the_hot_spot_of_the_rmsnorm_example(samples: Path) -> None:
+    result = run("summary", samples / "rmsnorm" / "naive")
+    assert result.exit_code == 0
+    rows = [
+        line.split() for line in result.stdout.splitlines() if line.strip().startswith("aten::")
+    ]
+    found = {r[0]: (r[1], r[5], r[6], r[7]) for r in rows if r[7] == "measured"}
+    assert found == {
+        "aten::mul": ("3", "1,164.5", "49.5", "measured"),
+        "aten::add": ("1", "434.6", "18.5", "measured"),
+        "aten::rsqrt": ("1", "415.0", "17.6", "measured"),
+        "aten::mean": ("1", "340.8", "14.5", "measured"),
+    }
+    assert "2,354.9 us, measured" in result.stdout
+
+
+def test_compare_shows_that_fusing_helps(samples: Path) -> None:
+    folder = samples / "rmsnorm"
+    rows = json_of("compare", folder / "naive", folder / "rms_norm", folder / "compiled")
+    assert [
+        (c["name"], c["calls"], c["device_total_us"], c["change_percent"] and round(c["change_percent"], 1))
+        for c in rows["captures"]
+    ] == [
+        ("naive", 6, 2354.9, None),
+        ("rms_norm", 1, 403.3, -82.9),
+        ("compiled", 1, 375.5, -84.1),
+    ]
+    naive, fused, compiled = rows["captures"]
+    assert naive["idle_us"] > 0
+    assert (fused["idle_us"], compiled["idle_us"]) == (0, 0)
+    for capture, about in ((naive, 125), (fused, 48), (compiled, 98)):
+        assert capture["cpu_total_us"] == pytest.approx(about, abs=5)
+    table = run("compare", folder / "naive", folder / "rms_norm", folder / "compiled").stdout
+    assert "-82.9" in table
+    assert "-84.1" in table
+
+
+def test_summary_json_has_the_documented_keys(samples: Path) -> None:
+    found = json_of("summary", samples / "rmsnorm" / "naive")
+    assert {"rows", "device_total_us", "findings"} <= set(found)
+    assert set(found["rows"][0]) == {
+        "name",
+        "calls",
+        "cpu_total_us",
+        "cpu_self_us",
+        "device_total_us",
+        "device_self_us",
+        "device_percent",
+        "device_source",
+    }
+
+
+def test_absent_values_are_null_in_json_and_a_dash_in_tables(tmp_path: Path) -> None:
+    path = write_kineto(tmp_path / "t.json", [operator("a", 0, 9)])
+    assert json_of("summary", path)["rows"][0]["device_total_us"] is None
+    line = next(
+        line for line in run("summary", path).stdout.splitlines() if line.strip().startswith("a ")
+    )
+    assert line.split()[4:] == ["-", "-", "-", "-"]
+
+
+def test_strict_exits_with_three_when_there_are_findings(tmp_path: Path) -> None:
+    path = write_kineto(tmp_path / "t.json", [operator("a", 0, 9)])
+    assert run("summary", path).exit_code == 0
+    assert run("summary", path, "--strict").exit_code == 3
+
+
+@pytest.mark.parametrize("command", ["summary", "compare", "info", "convert", "check"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "does not exist"), (b"", "an empty file"), (b"<html>", "a web page")],
+)
+def test_bad_input_gives_one_sentence_and_exit_one(
+    tmp_path: Path, command: str, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_bytes(content)
+    more = ["-o", tmp_path / "out"] if command == "convert" else []
+    result = run(command, path, *more)
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+    if command != "check":
+        assert words in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_convert_writes_all_targets_and_says_what_to_do_next(samples: Path, tmp_path: Path) -> None:
+    result = run("convert", samples / "rmsnorm" / "naive", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "neuron-tb view" in result.stdout
+    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    assert any(f.startswith("plugins/profile/naive/") and f.endswith(".xplane.pb") for f in found)
+    assert any(f.startswith("naive/") and f.endswith(".pt.trace.json.gz") for f in found)
+    assert "kineto/naive/rank0.trace.json.gz" in found
+    assert "perfetto/naive.pftrace" in found
+    assert len(found) == 4
+
+
+def test_convert_json_lists_what_was_written(samples: Path, tmp_path: Path) -> None:
+    found = json_of("convert", samples / "rmsnorm" / "naive", "-o", tmp_path / "out")
+    assert {w["target"] for w in found["written"]} == {"xprof", "torch-tb", "kineto", "perfetto"}
+    assert all(Path(w["path"]).exists() and w["slices"] > 0 for w in found["written"])
+
+
+def test_an_existing_result_is_kept_without_force(samples: Path, tmp_path: Path) -> None:
+    words = ("convert", samples / "rmsnorm" / "naive", "-o", tmp_path / "out", "--to", "perfetto")
+    assert run(*words).exit_code == 0
+    again = run(*words)
+    assert again.exit_code == 1
+    assert "--force" in again.stderr
+    assert run(*words, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "plugins", "..", "x" * 300])
+def test_a_run_name_cannot_leave_the_folder(samples: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "deep" / "out"
+    result = run("convert", samples / "rmsnorm" / "naive", "-o", out, "--run", name)
+    assert result.exit_code == 0, result.output
+    outside = [p for p in tmp_path.rglob("*") if p.is_file() and out not in p.parents]
+    assert outside == []
+
+
+def test_info_says_what_is_missing(tmp_path: Path) -> None:
+    directory = tmp_path / "i-0test_pid_501" / "1759300074000000000"
+    write_kineto(directory / "trace.json", [operator("a", 0, 9)])
+    result = run("info", tmp_path)
+    assert result.exit_code == 0
+    assert "lacks: no system profile" in result.stdout
+    found = json_of("info", tmp_path)
+    assert found["captures"][0]["pid"] == 501
+    assert found["slices"] == {"operator": 1}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from neuron_tb.commands import main; "
+        "r = CliRunner().invoke(main, ['--help']); assert r.exit_code == 0; "
+        "heavy = {'numpy', 'pyarrow', 'rich', 'msgspec', 'torch', 'tensorboard', 'google.protobuf'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    result = run("summary", tmp_path / "absent", "--debug")
+    assert result.exception is not None
+    assert type(result.exception).__name__ == "NeuronTbError"
