@@ -217,7 +217,7 @@ def _kind_by_content(path: Path) -> str:
 
 
 def _has_rows_of_a_profile(path: Path) -> bool:
-    return re.search(rb'"trace_events?"\s*:', _head(path)) is not None
+    return re.search(rb'"(trace_events?|event_type)"\s*:', _head(path)) is not None
 
 
 def _head(path: Path) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from neuron_tb.converters.capture import Capture, Found, find
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.readers import KINETO, SYSTEM_PROFILE, Format, identify
+from neuron_tb.converters.readers import KINETO, SYSTEM_FORMATS, Format, identify
 from neuron_tb.converters.readers.document import open_document
 from neuron_tb.converters.trace import Device, Process, Role, Trace, merge
 
@@ -91,7 +91,7 @@ def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trac
             except NeuronTbError as error:
                 failures.append(str(error))
                 continue
-            if kind is SYSTEM_PROFILE:
+            if kind in SYSTEM_FORMATS:
                 explicit = not capture.framework or len(found.captures) > 1
                 system[resolved] = (trace, explicit)
             else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.readers import kineto_json, system_profile
+from neuron_tb.converters.readers import kineto_json, nrt_events, system_profile
 from neuron_tb.converters.readers.document import Context, Document, open_document
 from neuron_tb.converters.trace import Trace
 
@@ -27,7 +27,10 @@ class Format:
 
 KINETO = Format("kineto", "framework trace (Chrome JSON)", kineto_json)
 SYSTEM_PROFILE = Format("system_profile", "Neuron system profile (JSON)", system_profile)
-FORMATS = (SYSTEM_PROFILE, KINETO)
+NRT_EVENTS = Format("nrt_events", "dump of the Neuron runtime's events (JSON)", nrt_events)
+FORMATS = (SYSTEM_PROFILE, NRT_EVENTS, KINETO)
+SYSTEM_FORMATS = (SYSTEM_PROFILE, NRT_EVENTS)
+"""Formats whose processes have no framework operators of their own."""
 
 
 def identify(document: Document) -> Format | None:

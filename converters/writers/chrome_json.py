@@ -15,7 +15,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata as distributions
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from neuron_tb import __version__
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.trace import (
     Counters,
@@ -105,18 +105,10 @@ def head_of(
     if not isinstance(head["distributedInfo"], dict):
         del head["distributedInfo"]
     head.setdefault("displayTimeUnit", "ms")
-    head[METADATA_KEY] = {"version": tool_version(), **own}
+    head[METADATA_KEY] = {"version": __version__, **own}
     if base_ns is not None:
         head["baseTimeNanoseconds"] = base_ns
     return head
-
-
-def tool_version() -> str:
-    """The installed version of this package, "unknown" when it runs from a source tree."""
-    try:
-        return distributions.version("neuron-tb")
-    except distributions.PackageNotFoundError:
-        return "unknown"
 
 
 def base_that_keeps_nanoseconds(trace: Trace, wanted_ns: int) -> int:

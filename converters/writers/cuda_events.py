@@ -76,8 +76,8 @@ class Events:
     place: Int32
     arguments: list[str]
     durations: dict[int, str] = field(default_factory=dict)
-    flows: list[tuple[int, int, int, int]] = field(default_factory=list)
     own_rows: int = 0
+    _texts: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, translation: Translation, base_ns: int) -> Events:
@@ -109,10 +109,10 @@ class Events:
         old = decoded_lazily(self.arguments[row])
         kept: dict[str, Any] = {}
         if category and self._replaces(self.category, row, category):
-            kept["source category"] = self.words.strings_at(int(self.category[row]))
+            kept["source category"] = self._text(int(self.category[row]))
             self.category[row] = self.words.intern(category)
         if name and self._replaces(self.name, row, name):
-            kept["source name"] = self.words.strings_at(int(self.name[row]))
+            kept["source name"] = self._text(int(self.name[row]))
             self.name[row] = self.words.intern(name)
         renamed = {
             key: f"source {key}"
@@ -122,6 +122,11 @@ class Events:
         if "External id" in changes and "external id" in old:
             renamed["external id"] = "source external id"
         self.arguments[row] = edited(self.arguments[row], {**changes, **kept}, renamed)
+
+    def _text(self, number: int) -> str:
+        if number >= len(self._texts):
+            self._texts = self.words.strings
+        return self._texts[number]
 
     def _replaces(self, column: Int32, row: int, text: str) -> bool:
         return int(column[row]) != self.words.intern(text)

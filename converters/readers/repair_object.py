@@ -1,0 +1,330 @@
+"""Mending one damaged JSON value: where its strings end, and what stands for no number.
+
+Nothing here looks further than the value. A value that cannot be mended for certain is left to
+the caller, who counts it as lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from neuron_tb.converters.readers import bounds
+
+ESCAPE = "escape_repaired"
+QUOTE = "quote_repaired"
+CONTROL = "control_repaired"
+NOT_A_NUMBER = "not_a_number"
+TRAILING_COMMA = "trailing_comma"
+SURROGATE = "surrogate_repaired"
+
+_OPEN_OBJECT, _OPEN_ARRAY, _QUOTE, _BACKSLASH = b'{["\\'
+_CLOSING = {b"{"[0]: b"}"[0], b"["[0]: b"]"[0]}
+_BLANK = re.compile(rb"[ \t\r\n]*")
+_STRING = re.compile(
+    rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'
+)
+_ANY_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NUMBER_OR_WORD = re.compile(
+    rb"(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?=[ \t\r\n]*[,}\]]|\Z)"
+)
+_NO_NUMBER = re.compile(
+    rb"(?:[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|\d\.#(?:inf|ind|qnan|snan)\d*)"
+    rb"|n/a|none|undefined)(?=[ \t\r\n]*[,}\]]|\Z)",
+    re.IGNORECASE,
+)
+_COLON = re.compile(rb"[ \t\r\n]*:")
+_AFTER_VALUE = re.compile(rb"[ \t\r\n]*(?:[,\]{}]|\Z)")
+_AFTER_STRING_IN_OBJECT = re.compile(
+    rb'"[ \t\r\n]*(?:\}|,[ \t\r\n]*(?:\}|"([^"\\\x00-\x1f]{1,200})"[ \t\r\n]*:))'
+)
+_AFTER_STRING_IN_ARRAY = re.compile(rb'"[ \t\r\n]*(?:\]|,[ \t\r\n]*["\[{\]\-0-9tfnNI])')
+_AFTER_LONE_STRING = re.compile(rb'"[ \t\r\n]*(?:[,}\]]|\Z)')
+_TO_MEND_IN_STRING = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole surrogate pair
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+    rb'|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+    rb'|[\\"\x00-\x1f]'
+)
+_SWALLOWED_KEY = re.compile(rb'[,{][ \t\r\n]*"(\w{1,40})"[ \t\r\n]*:')
+_MOST_STEPS = 100_000
+_MOST_ENDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A mended value: its JSON ``text``, where it ``end``s in the damaged text, and what was
+    done: ``kinds`` with their counts, and the ``first`` place of each.
+    """
+
+    text: bytes
+    end: int
+    kinds: Counter[str]
+    first: dict[str, int]
+
+
+@dataclass(slots=True)
+class Words:
+    """Keys that tell the end of a string from a quote inside it.
+
+    ``known``: keys of events. ``core``: those that every event has; a string that would swallow
+    one of them ends too late. ``credit``: how many more wrong guesses are worth their time;
+    each mended value earns some.
+    """
+
+    known: set[bytes]
+    core: frozenset[bytes]
+    credit: int = 20_000
+
+
+def mend(data: bytes, start: int, limit: int, words: Words) -> Mended | None:
+    """The value at ``start``, which must end before ``limit``; None when it is past mending."""
+    attempt = _Attempt(data, start, limit, words)
+    done = attempt.run()
+    if done is not None:
+        words.credit += 20
+    return done
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A string whose end was guessed, and the state before it."""
+
+    start: int
+    ends: list[int] | None
+    taken: int
+    patches: int
+    open: bytes
+    keys: int
+
+
+@dataclass(slots=True)
+class _Patch:
+    start: int
+    end: int
+    text: bytes
+    kinds: tuple[str, ...]
+    swallowed: bytes = b""
+
+
+_Step = Callable[[], "object"]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    data: bytes
+    start: int
+    limit: int
+    words: Words
+    at: int = 0
+    open: bytearray = field(default_factory=bytearray)
+    keys: list[bytes] = field(default_factory=list)
+    patches: list[_Patch] = field(default_factory=list)
+    choices: list[_Choice] = field(default_factory=list)
+
+    def run(self) -> Mended | None:
+        self.at = self.start
+        step: object = self._value
+        for _ in range(_MOST_STEPS):
+            self._skip_blanks()
+            step = step() if callable(step) and self.at < self.limit else None
+            if step is True:
+                mended = self._finished()
+                if mended is not None:
+                    return mended
+                step = None
+            if step is None:
+                step = self._guess_again()
+                if step is None:
+                    return None
+        return None
+
+    def _skip_blanks(self) -> None:
+        match = _BLANK.match(self.data, self.at, self.limit)
+        self.at = match.end() if match else self.at
+
+    # -- the steps: each returns the next one, True at the value's end, None where it is stuck ---
+
+    def _value(self) -> object:
+        first = self.data[self.at]
+        if first in _CLOSING:
+            if len(self.open) >= bounds.MAX_DEPTH:
+                return None
+            self.open.append(first)
+            self.at += 1
+            return self._first_key if first == _OPEN_OBJECT else self._first_element
+        if first == _QUOTE:
+            return self._string()
+        match = _NUMBER_OR_WORD.match(self.data, self.at, self.limit)
+        if match is None:
+            match = _NO_NUMBER.match(self.data, self.at, self.limit)
+            if match is None:
+                return None
+            self.patches.append(_Patch(match.start(), match.end(), b"null", (NOT_A_NUMBER,)))
+        self.at = match.end()
+        return self._after_value()
+
+    def _first_key(self) -> object:
+        return self._close() if self.data[self.at] == _CLOSING[_OPEN_OBJECT] else self._key()
+
+    def _first_element(self) -> object:
+        return self._close() if self.data[self.at] == _CLOSING[_OPEN_ARRAY] else self._value()
+
+    def _key(self) -> object:
+        match = _ANY_STRING.match(self.data, self.at, self.limit)
+        colon = match and _COLON.match(self.data, match.end(), self.limit)
+        if match is None or colon is None:
+            return None
+        if len(self.open) == 1:
+            key = match[0][1:-1]
+            if key in self.keys:
+                return None
+            self.keys.append(key)
+        self._patch_string(match.start() + 1, match.end() - 1)
+        self.at = colon.end()
+        return self._value
+
+    def _after_value(self) -> object:
+        if not self.open:
+            return bool(_AFTER_VALUE.match(self.data, self.at, self.limit)) or None
+        return self._comma_or_close
+
+    def _comma_or_close(self) -> object:
+        if self.data[self.at] != b","[0]:
+            return self._close()
+        comma = self.at
+        self.at += 1
+        self._skip_blanks()
+        if self.at < self.limit and self.data[self.at] == _CLOSING[self.open[-1]]:
+            self.patches.append(_Patch(comma, comma + 1, b"", (TRAILING_COMMA,)))
+            return self._close
+        return self._key if self.open[-1] == _OPEN_OBJECT else self._value
+
+    def _close(self) -> object:
+        if self.data[self.at] != _CLOSING[self.open[-1]]:
+            return None
+        self.open.pop()
+        self.at += 1
+        return self._after_value()
+
+    def _string(self) -> object:
+        self.choices.append(
+            _Choice(self.at, None, -1, len(self.patches), bytes(self.open), len(self.keys))
+        )
+        match = _STRING.match(self.data, self.at, self.limit)
+        if match and self._follow().match(self.data, match.end() - 1, self.limit):
+            self.choices[-1].taken = match.end() - 1
+            self.at = match.end()
+            return self._after_value()
+        return self._next_end()
+
+    # -- guessing where strings end ------------------------------------------------------------
+
+    def _follow(self) -> re.Pattern[bytes]:
+        if not self.open:
+            return _AFTER_LONE_STRING
+        in_object = self.open[-1] == _OPEN_OBJECT
+        return _AFTER_STRING_IN_OBJECT if in_object else _AFTER_STRING_IN_ARRAY
+
+    def _guess_again(self) -> object:
+        while self.choices and self.words.credit > 0:
+            self.words.credit -= 1
+            choice = self.choices[-1]
+            del self.patches[choice.patches :], self.keys[choice.keys :]
+            self.open[:] = choice.open
+            step = self._next_end()
+            if step is not None:
+                return step
+            self.choices.pop()
+        return None
+
+    def _next_end(self) -> object:
+        choice = self.choices[-1]
+        if choice.ends is None:
+            choice.ends = [end for end in self._ends(choice.start) if end != choice.taken]
+        if not choice.ends:
+            return None
+        end = choice.ends.pop()
+        self._patch_string(choice.start + 1, end)
+        self.at = end + 1
+        return self._after_value()
+
+    def _ends(self, start: int) -> list[int]:
+        """Quotes that may end the string at ``start``, the most likely one last."""
+        ranked = []
+        follow = self._follow()
+        at = start
+        limit = min(self.limit, start + bounds.MAX_STRING)
+        for number in range(_MOST_ENDS):
+            at = self.data.find(b'"', at + 1, limit)
+            if at < 0:
+                break
+            match = follow.match(self.data, at, self.limit)
+            if match is None:
+                continue
+            escaped = _is_escaped(self.data, at, start)
+            known = match.lastindex is not None and match[1] in self.words.known
+            if number == 0 and not escaped:
+                rank = 0
+            elif known:
+                rank = 1
+            else:
+                rank = 3 if escaped else 2
+            ranked.append((rank, at))
+        return [at for _, at in sorted(ranked, reverse=True)]
+
+    def _patch_string(self, start: int, end: int) -> None:
+        body = self.data[start:end]
+        kinds: list[str] = []
+        text = _TO_MEND_IN_STRING.sub(lambda match: _mended_piece(match, kinds), body)
+        if kinds:
+            swallowed = body if QUOTE in kinds else b""
+            self.patches.append(_Patch(start, end, text, tuple(kinds), swallowed))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _finished(self) -> Mended | None:
+        keys = set(self.keys)
+        for patch in self.patches:
+            if patch.swallowed:
+                swallowed = set(_SWALLOWED_KEY.findall(b"," + patch.swallowed))
+                if not (swallowed & self.words.core) <= keys:
+                    return None
+        parts: list[bytes] = []
+        at = self.start
+        kinds: Counter[str] = Counter()
+        first: dict[str, int] = {}
+        for patch in sorted(self.patches, key=lambda p: p.start):
+            parts += self.data[at : patch.start], patch.text
+            at = patch.end
+            kinds.update(patch.kinds)
+            for kind in patch.kinds:
+                first.setdefault(kind, patch.start)
+        parts.append(self.data[at : self.at])
+        return Mended(b"".join(parts), self.at, kinds, first)
+
+
+def _is_escaped(data: bytes, at: int, start: int) -> bool:
+    before = at
+    while before > start and data[before - 1] == _BACKSLASH:
+        before -= 1
+    return (at - before) % 2 == 1
+
+
+def _mended_piece(match: re.Match[bytes], kinds: list[str]) -> bytes:
+    piece = match[0]
+    if piece == b'"':
+        kinds.append(QUOTE)
+        return b'\\"'
+    if piece == b"\\":
+        kinds.append(ESCAPE)
+        return b"\\\\"
+    if len(piece) == 1:
+        kinds.append(CONTROL)
+        return b"\\u%04x" % piece[0]
+    if len(piece) == 6 and piece[2:3] in b"dD" and piece[3:4] in b"89abcdefABCDEF":
+        kinds.append(SURROGATE)
+        return b"\\ufffd"
+    return piece

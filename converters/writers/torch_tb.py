@@ -1,0 +1,796 @@
+"""The PyTorch Profiler plugin of TensorBoard (torch-tb-profiler 0.4.3).
+
+``OUT/RUN/HOST_PID.TIME.pt.trace.json.gz``, one file per process. The plugin knows CUDA's words of
+2021 only: host calls are ``runtime``, device work is ``kernel``, ``gpu_memcpy`` or ``gpu_memset``,
+and an operator gets device time through ``runtime``. Everything that it must not misread keeps a
+category that it does not know: such rows are in its Trace view and in none of its sums.
+
+All files of a run appear at once, because the plugin reads a directory when it first sees it and
+never again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.lanes import lay_out
+from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name
+from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Process, Role, Trace
+from neuron_tb.converters.writers import Destination, Written
+from neuron_tb.converters.writers.chrome_json import (
+    METADATA_KEY,
+    base_that_keeps_nanoseconds,
+    decoded_lazily,
+    edited,
+    event_file,
+    head_of,
+    second_of,
+)
+from neuron_tb.converters.writers.cuda_events import (
+    Events,
+    add_markers,
+    base_metadata,
+    draw_kernels,
+    external_ids,
+    kernel_names,
+    process_counters,
+    process_flows,
+    process_memory,
+    write_events,
+)
+from neuron_tb.converters.writers.cuda_words import (
+    Translation,
+    collective,
+    device_properties,
+    translate,
+)
+
+TARGET = "torch-tb"
+MOST_DEVICES = 64
+"""The plugin keeps 64 devices; a kernel on number 64 loses the file."""
+
+MOST_NESTED = 128
+"""Deeper operator trees cannot be pickled on the way from the plugin's reader to its pages."""
+
+_NOTE = (
+    "This file is a translation into CUDA's terms for the PyTorch Profiler plugin; "
+    "'GPU', 'CUDA' and 'Tensor Core' in its pages are the plugin's words, not the hardware's"
+)
+_KNOWN_CATEGORIES = frozenset(
+    "trace cpu_op operator runtime kernel memcpy gpu_memcpy memset gpu_memset python memory "
+    "python_function user_annotation gpu_user_annotation forward_backward".split()
+)
+_COLLECTIVES = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
+_COLLECTIVE_NAMES = frozenset(f"{lib}:{c}" for lib in ("nccl", "gloo") for c in _COLLECTIVES)
+_STEP = "ProfilerStep#"
+_LOADER = re.compile(r"enumerate\(DataLoader\)#.*\.__next__$|enumerate\(DataPipe\)#", re.S)
+_BACKWARD = "autograd::engine::evaluate_function:"
+_ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_TENSOR_CORE = re.compile(
+    "h884|s884|h1688|s1688|hmma|i8816|16816|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1"
+    "|conv2d_c1_k1|direct_group|xmma_implicit_gemm|xmma_sparse_conv"
+    "|xmma_warp_specialized_implicit_gemm|xmma_gemm|xmma_sparse_gemm|c1688"
+)
+_PROFILER_SPAN = "PyTorch Profiler (0)"
+_MODULE_ID = re.compile(r'"Python module id"\s*:\s*(?!null)')
+_TYPES = {
+    "long int": "long int",
+    "long": "long int",
+    "int64": "long int",
+    "float": "float",
+    "float32": "float",
+    "int": "int",
+    "int32": "int",
+    "c10::half": "c10::Half",
+    "half": "c10::Half",
+    "float16": "c10::Half",
+    "c10::bfloat16": "c10::BFloat16",
+    "bfloat16": "c10::BFloat16",
+    "unsigned char": "unsigned char",
+    "byte": "unsigned char",
+    "uint8": "unsigned char",
+}
+"""Spellings of tensor types, and the only ones from which the plugin computes bytes."""
+
+
+def write(trace: Trace, destination: Destination) -> list[Written]:
+    """Write one file per process that has operators; the run's folder appears at once.
+
+    Raises NeuronTbError when the folder exists and may not, or must not, be replaced.
+    """
+    folder = destination.out / destination.run
+    refuse_overwrite(folder, destination.force)
+    _refuse_foreign_files(folder)
+    base_ns = base_that_keeps_nanoseconds(trace, second_of(trace.time_range()[0]))
+    plans: list[_Plan] = []
+    skipped: list[Written] = []
+    for process in _processes_with_slices(trace):
+        reason = _unsuitable(trace, process)
+        if reason is None:
+            plans.append(_Plan(trace, process, destination, base_ns))
+        else:
+            skipped.append(Written(TARGET, None, skipped=reason))
+    if not plans:
+        return skipped[:1] or [Written(TARGET, None, skipped=_NO_OPERATORS)]
+    names = _file_names(trace, [plan.process for plan in plans])
+    written = []
+    with replacing_directory(folder) as temporary:
+        for number, plan in enumerate(plans):
+            written.append(plan.write(temporary / f"{number}.unfinished", folder / names[number]))
+        # TensorBoard may be looking already: no name fits its pattern until all files are whole.
+        for number, name in enumerate(names):
+            (temporary / f"{number}.unfinished").rename(temporary / name)
+    return written + skipped
+
+
+_NO_OPERATORS = (
+    "the PyTorch Profiler plugin cannot take a capture without framework operators; "
+    "record with ProfilerActivity.CPU, or use the Perfetto output"
+)
+
+
+def _unsuitable(trace: Trace, process: int) -> str | None:
+    """Why the plugin cannot take a process, None when it can."""
+    rows = (trace.slice_process == process) & trace.roles(Role.OPERATOR)
+    if not rows.any():
+        return _NO_OPERATORS
+    start, end = trace.slices.start_ns[rows], trace.slices.end_ns[rows]
+    if end.max() - start.min() < 1000:
+        return (
+            "the PyTorch Profiler plugin cannot take a capture whose operators span less than a "
+            "microsecond"
+        )
+    return None
+
+
+def _processes_with_slices(trace: Trace) -> list[int]:
+    found: list[int] = np.unique(trace.slice_process).tolist()
+    return found
+
+
+def _refuse_foreign_files(folder: Path) -> None:
+    """A run's folder is replaced as a whole: it must hold nothing but such a run."""
+    if folder.exists() and not folder.is_dir():
+        raise NeuronTbError(f"{folder} is not a folder; choose another --run.")
+    if folder.exists():
+        others = [p.name for p in folder.iterdir() if ".pt.trace.json" not in p.name]
+        if others:
+            raise NeuronTbError(
+                f"{folder} holds other files too ({others[0]}) and is not replaced; choose "
+                "another --run."
+            )
+
+
+def _file_names(trace: Trace, processes: Sequence[int]) -> list[str]:
+    """``HOST_PID.TIME.pt.trace.json.gz`` each: HOST_PID is the plugin's worker, TIME its span.
+
+    TIME is the start in nanoseconds, 19 digits, because spans are sorted as text. Different
+    ranks with the same host and pid (containers) are different workers.
+    """
+    same: dict[tuple[str, int], list[int]] = {}
+    for number in processes:
+        process = trace.processes[number]
+        same.setdefault((process.host, process.pid), []).append(number)
+    names: list[str] = []
+    for number in processes:
+        process = trace.processes[number]
+        twins = same[process.host, process.pid]
+        host = safe_name(process.host or "localhost")
+        ranks = {trace.processes[twin].rank for twin in twins}
+        if len(ranks) > 1 or (len(twins) > 1 and None in ranks):
+            rank = process.rank if process.rank is not None else twins.index(number)
+            host = f"{host}-rank{rank}"
+        start = int(trace.slices.start_ns[trace.slice_process == number].min())
+        worker, copy = f"{host}_{process.pid}", 1
+        while (name := f"{worker}.{max(start, 0):019d}.pt.trace.json.gz") in names:
+            copy += 1
+            worker = f"{host}-{copy}_{process.pid}"
+        names.append(name)
+    return names
+
+
+class _Plan:
+    """One process as the plugin shall see it."""
+
+    def __init__(self, trace: Trace, process: int, destination: Destination, base_ns: int) -> None:
+        self.trace, self.process, self.base_ns = trace, process, base_ns
+        self.instance_type = destination.instance_type
+        self.t = translate(trace, process, destination.instance_type, MOST_DEVICES)
+        self.findings = self.t.findings
+        self.events = Events.of(self.t, base_ns)
+        self.names = _Names(trace.strings)
+
+    def write(self, path: Path, final: Path) -> Written:
+        """Write the file to ``path``; the result speaks of ``final``."""
+        self._categories()
+        self._limit_depth()
+        self._link()
+        self._hide_steps()
+        self._exact_ends()
+        flow_category = self._flow_categories()
+        memory = self._memory()
+        counters = process_counters(self.t, self.findings)
+        head = self._head()
+        with event_file(path, head) as file:
+            write_events(file, self.events, counters, memory, flow_category)
+        return Written(TARGET, final, self.events.own_rows, findings=self.findings)
+
+    # -- what each row is -------------------------------------------------------------------
+
+    def _categories(self) -> None:
+        t, events, names = self.t, self.events, self.names
+        role, name = t.role, t.name
+        events.category = names.unknown_category(events)[t.category]
+        annotation = role == Role.ANNOTATION
+        operator = role == Role.OPERATOR
+        timed = annotation & (names.loader | names.optimizer)[name]
+        module = np.zeros(len(role), np.bool_)
+        for row in np.flatnonzero(role == Role.PYTHON).tolist():
+            module[row] = _MODULE_ID.search(events.arguments[row]) is not None
+        self.step = self._step_rows()
+        events.set_category(role == Role.SPAN, "Trace")
+        events.set_category(role == Role.PYTHON, "python_function")
+        events.set_category(annotation, "user_annotation")
+        events.set_category(operator, "cpu_op")
+        for row in np.flatnonzero(timed).tolist():  # the plugin drops other annotations
+            events.change(row, {}, category="cpu_op")
+        copies = (role == Role.DEVICE_ANNOTATION) & (names.step | names.collective)[name]
+        events.set_category(role == Role.DEVICE_ANNOTATION, "gpu_user_annotation")
+        events.set_category(copies, "device_annotation")
+        self.findings.add(
+            "device_step_copy",
+            "copies of host annotations on a device row would be taken for more steps or "
+            "collectives; they are drawn in the Trace view only",
+            int(np.count_nonzero(copies)),
+        )
+        events.set_category((annotation | operator) & names.step[name] & ~self.step, "step_annotation")
+        short = (role == Role.SPAN) & (name == names.profiler_span) & (t.duration_ns < 1000)
+        events.set_category(short, "span")
+        known = (annotation | operator) & names.collective[name]
+        self.known_collective = known
+        self.tree = operator | timed | module | known | self.step
+        self.tree &= ~((annotation | operator) & names.step[name] & ~self.step)
+        self._make_readable()
+
+    def _step_rows(self) -> Bools:
+        """Rows that the plugin shall take for steps, named as it wants them."""
+        t, steps = self.t, self.trace.steps
+        found = np.zeros(len(t.rows), np.bool_)
+        mine = np.flatnonzero((steps.process == self.process) & (steps.slice != NONE))
+        rows = np.searchsorted(t.rows, steps.slice[mine])
+        found[rows] = True
+        for row, number in zip(rows.tolist(), steps.number[mine].tolist(), strict=True):
+            self.events.set_category(np.array([row]), "user_annotation")
+            self.events.change(row, {}, name=f"{_STEP}{number}")
+        return found
+
+    def _make_readable(self) -> None:
+        """Arguments that the plugin computes with must have the types that it expects."""
+        events = self.events
+        for row in np.flatnonzero(self.tree).tolist():
+            if '"Call stack"' in events.arguments[row]:
+                events.arguments[row] = _renamed_unless(events.arguments[row], "Call stack", str)
+        for row in np.flatnonzero(self.known_collective).tolist():
+            if not _consistent_sizes(decoded_lazily(events.arguments[row])):
+                moved = {key: f"source {key}" for key in _SIZE_KEYS}
+                events.arguments[row] = edited(events.arguments[row], {}, moved)
+        for row in self.t.kernels.row.tolist():
+            for key in ("blocks per SM", "est. achieved occupancy %"):
+                if f'"{key}"' in events.arguments[row]:
+                    events.arguments[row] = _renamed_unless(events.arguments[row], key, int | float)
+
+    def _limit_depth(self) -> None:
+        """Rows nested too deeply leave the tree; their device work goes to the nearest ancestor."""
+        rows = np.flatnonzero(self.tree)
+        layout = lay_out(self.t.place[rows], self.t.start_ns[rows], self.t.duration_ns[rows])
+        deep = rows[layout.depth >= MOST_NESTED]
+        self.tree_parent = np.full(len(self.tree), NONE, np.int32)
+        inside = layout.parent != NONE
+        self.tree_parent[rows[inside]] = rows[layout.parent[inside]]
+        self.tree[deep] = False
+        self.events.set_category(deep, "nested_too_deep")
+        self.findings.add(
+            "nested_too_deep",
+            f"rows nested more than {MOST_NESTED} deep are drawn in the Trace view only; their "
+            "device time is shown with the operator around them",
+            len(deep),
+        )
+        calls = self.t.calls
+        operators = self.t.role == Role.OPERATOR
+        outside = (calls.operator != NONE) & ~self.tree[calls.operator]
+        while outside.any():
+            calls.operator[outside] = self.tree_parent[calls.operator[outside]]
+            outside = (calls.operator != NONE) & ~(self.tree & operators)[calls.operator]
+
+    # -- device work ------------------------------------------------------------------------
+
+    def _link(self) -> None:
+        t, events, calls = self.t, self.events, self.t.calls
+        collectives = self._collectives()
+        used = np.concatenate([calls.operator, collectives.row])
+        ids, _ = external_ids(t, used)
+        for row in np.unique(used[used != NONE]).tolist():
+            if not _says_external_id(events.arguments[row], int(ids[row])):
+                events.change(row, {"External id": int(ids[row])})
+        if ((calls.row != NONE) & (calls.operator == NONE)).any():
+            self._free_zero()
+        # 0: belongs to no operator. The plugin gives such calls to the root of their thread.
+        of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
+        of_kernel = of_call[t.kernels.call]
+        self._add_collectives(collectives, ids, of_kernel)
+        names = [self._without_tensor_core(name) for name in self._kernel_names()]
+        draw_kernels(events, names, of_kernel)
+        for call in np.flatnonzero(calls.row != NONE).tolist():
+            changes = {"correlation": int(calls.correlation[call]), "External id": int(of_call[call])}
+            events.change(int(calls.row[call]), changes, category="runtime")
+        add_markers(events, "runtime", ["launch (not recorded)"] * len(calls.row), of_call)
+        linked = calls.operator[t.kernels.call] != NONE
+        self.operator_device_ns = int(t.kernels.duration_ns[linked].sum())
+
+    def _kernel_names(self) -> list[str]:
+        return kernel_names(self.t)
+
+    def _without_tensor_core(self, name: str) -> str:
+        """The plugin takes some fragments of NVIDIA's kernel names for use of Tensor Cores."""
+        if self._is_cuda or not _TENSOR_CORE.search(name):
+            return name
+        self.findings.add(
+            "kernel_renamed",
+            "kernel names that the plugin would take for use of Tensor Cores are written with a "
+            "space in them; the name itself is in the arguments",
+        )
+        return _TENSOR_CORE.sub(lambda match: f"{match[0][:2]} {match[0][2:]}", name)
+
+    @property
+    def _is_cuda(self) -> bool:
+        return any(self.trace.devices[d].family == "cuda" for d in self.t.device_number)
+
+    def _free_zero(self) -> None:
+        """No operator may be called 0 where calls without an operator are."""
+        slices = self.trace.slices
+        zero = self.tree & (slices.external_id[self.t.rows] == 0)
+        moved = {key: f"source {key}" for key in ("External id", "external id")}
+        for row in np.flatnonzero(zero).tolist():
+            self.events.arguments[row] = edited(self.events.arguments[row], {}, moved)
+
+    # -- collectives ------------------------------------------------------------------------
+
+    def _collectives(self) -> _Collectives:
+        """Kernels that are collectives, and the source's own row of that call where it has one."""
+        t, names = self.t, self.names
+        kernels, calls = t.kernels, t.calls
+        executions = self.trace.executions.take(kernels.execution)
+        own = self.trace.slices.name[executions.slice]
+        operator = calls.operator[kernels.call]
+        by_operator = np.where(operator != NONE, t.name[operator], own)
+        kinds: list[str] = []
+        found: list[int] = []
+        for number in np.flatnonzero(names.any_collective[by_operator] | names.any_collective[own]):
+            if executions.transfer[number]:
+                continue
+            strings = self.trace.strings
+            kind = collective(strings[by_operator[number]]) or collective(strings[own[number]])
+            if kind in _COLLECTIVES:
+                found.append(int(number))
+                kinds.append(str(kind))
+            else:
+                self.findings.add(
+                    "collective_not_translated",
+                    "the plugin's Distributed view has no word for some collectives "
+                    "(all-to-all, send, receive, barrier)",
+                )
+        kernel = np.array(found, np.intp)
+        row = np.where(operator != NONE, operator, calls.row[kernels.call])[kernel]
+        known = np.full(len(kernel), NONE, np.int32)
+        while (row != NONE).any():
+            hit = (row != NONE) & self.known_collective[row] & (known == NONE)
+            known[hit] = row[hit]
+            row = np.where(row != NONE, t.parent[row], NONE)
+        return _Collectives(kernel, kinds, known, operator[kernel])
+
+    def _add_collectives(self, found: _Collectives, ids: Int64, of_kernel: Int64) -> None:
+        """The Distributed view wants a host row as long as the device work, with an id of its own.
+
+        The operator keeps its device time: it is found through the call, which keeps the
+        operator's id.
+        """
+        t, kernels = self.t, self.t.kernels
+        known = found.row != NONE
+        of_kernel[found.kernel[known]] = ids[found.row[known]]
+        new = np.flatnonzero(~known)
+        fresh = max(int(ids.max(initial=0)), 0) + 1 + np.arange(len(new))
+        of_kernel[found.kernel[new]] = fresh
+        if len(self.names.libraries(t.name[self.known_collective]) | ({"nccl"} if len(new) else set())) > 1:
+            self.findings.add(
+                "collective_libraries_mixed",
+                "the capture has collectives of several libraries: the plugin shows no "
+                "Distributed view then",
+            )
+        if not len(new):
+            return
+        rows = found.kernel[new]
+        lane = lay_out(
+            np.zeros(len(rows), np.int32), kernels.start_ns[rows], kernels.duration_ns[rows]
+        ).lane
+        places = [
+            t.new_place("collectives on the device (for the Distributed view)")
+            for _ in range(int(lane.max(initial=0)) + 1)
+        ]
+        arguments = []
+        for number, external in zip(new.tolist(), fresh.tolist(), strict=True):
+            operator = int(found.operator[number])
+            sizes = _sizes(decoded_lazily(self.events.arguments[operator])) if operator >= 0 else {}
+            arguments.append({"External id": external, **sizes})
+        self.events.add(
+            kernels.start_ns[rows],
+            kernels.duration_ns[rows],
+            "user_annotation",
+            [f"nccl:{found.kind[number]}" for number in new.tolist()],
+            np.array(places, np.int32)[lane],
+            arguments,
+            "the device's interval of a collective, under the name that the Distributed view knows",
+        )
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def _hide_steps(self) -> None:
+        """Hide steps that would have no length in the plugin, which divides by it.
+
+        A step begins there when the device work of the one before has ended; one that launches
+        nothing meanwhile has no time left.
+        """
+        t, events = self.t, self.events
+        calls, kernels = t.calls, t.kernels
+        rows = np.flatnonzero(self.step)
+        rows = rows[np.argsort(t.start_ns[rows], kind="stable")]
+        has_runtime = (calls.row != NONE) | calls.unrecorded
+        cause = np.where(calls.row != NONE, calls.row, calls.operator)
+        start = t.start_ns[cause]
+        end = np.where(calls.row != NONE, t.start_ns[cause] + t.duration_ns[cause], start)
+        first, last = _ranges(kernels.call, kernels.start_ns, kernels.start_ns + kernels.duration_ns, len(cause))
+        order = np.flatnonzero(has_runtime)
+        order = order[np.argsort(start[order], kind="stable")]
+        host = [(int(start[c]), int(end[c]), int(first[c]), int(last[c])) for c in order]
+        kernel_ends = t.kernels.start_ns + t.kernels.duration_ns
+        hidden: list[int] = []
+        while len(rows):
+            steps = [(int(t.start_ns[r]), int(t.start_ns[r] + t.duration_ns[r])) for r in rows]
+            empty = _empty_steps(steps, host, kernel_ends, kernels.call, order)
+            if not empty.any():
+                break
+            hidden += rows[empty].tolist()
+            rows = rows[~empty]
+        gone = np.array(hidden, np.intp)
+        events.set_category(gone, "step_annotation")
+        self.step[gone] = self.tree[gone] = False
+        self.findings.add(
+            "step_without_time",
+            "steps that launch nothing while the device still works on earlier ones have no time "
+            "of their own in the plugin: they are drawn in the Trace view only",
+            len(gone),
+        )
+
+    def _exact_ends(self) -> None:
+        """Durations whose sum with the start is the end, in doubles, where ends touch.
+
+        The plugin adds start and duration as doubles and compares the sums: 0.1 + 0.2 > 0.3
+        would put a child outside its parent, or a row into its neighbour, and drop it. Only the
+        text of the duration changes, by far less than the nanosecond that the source resolves.
+        """
+        t, events = self.t, self.events
+        rows = np.flatnonzero(self.tree)
+        start, duration = events.start_ns[rows] - self.base_ns, events.duration_ns[rows]
+        end, place = start + duration, events.place[rows].astype(np.int64)
+        times = np.concatenate([start, end])
+        _, code = np.unique(times, return_inverse=True)
+        code = code.reshape(-1) + np.concatenate([place, place]) * (len(times) + 1)
+        _, code, count = np.unique(code, return_inverse=True, return_counts=True)
+        touches = count[code.reshape(-1)[len(rows) :]] > 1
+        begin, stop, length = start / 1000, end / 1000, duration / 1000
+        wrong = np.flatnonzero(touches & (begin + length != stop))
+        exact = stop[wrong] - begin[wrong]
+        for _ in range(4):
+            total = begin[wrong] + exact
+            exact = np.where(total > stop[wrong], np.nextafter(exact, -np.inf), exact)
+            exact = np.where(total < stop[wrong], np.nextafter(exact, np.inf), exact)
+        for row, value in zip(rows[wrong].tolist(), exact.tolist(), strict=True):
+            events.durations[row] = repr(value)
+
+    # -- flows, memory, head ----------------------------------------------------------------
+
+    def _flow_categories(self) -> Int32:
+        """``forward_backward`` where the plugin can take the arrows, the source's word elsewhere."""
+        source, target, kind = process_flows(self.t)
+        names = self.names
+        category = names.unknown_category(self.events)[kind] if len(kind) else kind.copy()
+        backward = names.forward_backward[kind] if len(kind) else np.zeros(0, np.bool_)
+        if not backward.any():
+            return category
+        reason = self._arrows_would_lose_rows(source[backward], target[backward])
+        if reason:
+            self.findings.add("backward_not_shown", reason, int(np.count_nonzero(backward)))
+        else:
+            category[backward] = self.events.words.intern("forward_backward")
+        return category
+
+    def _arrows_would_lose_rows(self, source: Int32, target: Int32) -> str:
+        """Why the plugin must not get arrows from forward to backward operators, "" if it may.
+
+        With modules in a capture it rebuilds the tree from these arrows: backward work without
+        an arrow, or whose forward operator is in no module, drops out of all tables, and a
+        module without backward work loses the file.
+        """
+        t = self.t
+        module = self.tree & (t.role == Role.PYTHON)
+        if not module.any():
+            return ""
+        backward = self.tree & self.names.backward[t.name]
+        step = self.step
+        parent = self.tree_parent
+        top = backward & ((parent == NONE) | step[parent])
+        root = self._ancestor(target, top)
+        accumulate = t.name == self.names.accumulate
+        matched, count = np.unique(root[root != NONE], return_counts=True)
+        groups = np.flatnonzero(top & ~accumulate)
+        in_module = self._ancestor(source, module) != NONE
+        around_sources = np.zeros(len(module), np.bool_)
+        row = source.copy()
+        while (row != NONE).any():
+            around_sources[row[row != NONE]] = True
+            row = np.where(row != NONE, parent[row], NONE)
+        first = np.flatnonzero(top)
+        first = first[np.lexsort((t.start_ns[first], t.place[first]))]
+        starts_group = np.diff(t.place[first], prepend=NONE) != 0
+        fine = (
+            len(matched) == len(groups)
+            and not accumulate[matched].any()
+            and bool((count == 1).all())
+            and bool((root != NONE).all())
+            and bool(in_module.all())
+            and bool(around_sources[module].all())
+            and not accumulate[first[starts_group]].any()
+            and bool((self._ancestor(np.flatnonzero(module).astype(np.int32), backward) == NONE).all())
+        )
+        return "" if fine else (
+            "arrows from forward to backward operators keep the source's category: with them the "
+            "plugin would drop backward work that lies in no module from its tables"
+        )
+
+    def _ancestor(self, rows: Int32, among: Bools) -> Int32:
+        """The nearest row strictly around each row that is one of ``among``, NONE without one."""
+        row = self.tree_parent[rows]
+        searching = (row != NONE) & ~among[row]
+        while searching.any():
+            row = np.where(searching, self.tree_parent[row], row)
+            searching = (row != NONE) & ~among[row]
+        return row
+
+    def _memory(self) -> tuple[list[str], list[str]]:
+        """Names and arguments of the memory events; the plugin knows the devices CPU and CUDA."""
+        memory = process_memory(self.t)
+        raw = self._memory_arguments()
+        index_of = {self.trace.devices[p].index: n for p, n in self.t.device_number.items()}
+        only = next(iter(index_of.values())) if len(index_of) == 1 else None
+        names, arguments, self.memory_devices = [], [], set()
+        for kind, index, text in zip(
+            memory.device_type.tolist(), memory.device_id.tolist(), raw, strict=True
+        ):
+            if kind == 0:
+                names.append("[memory]")
+                arguments.append(_replaced(text, {"Device Type": 0, "Device Id": -1}))
+                continue
+            number = index_of.get(index, index if 0 <= index < MOST_DEVICES else None)
+            number = only if index == NONE else number
+            if number is None:
+                names.append("[memory] (device unknown)")
+                arguments.append(text)
+                continue
+            self.memory_devices.add(number)
+            names.append("[memory]")
+            arguments.append(_replaced(text, {"Device Type": 1, "Device Id": number}))
+        self.findings.add(
+            "memory_device_unknown",
+            "memory events that name no known device are drawn in the Trace view only",
+            names.count("[memory] (device unknown)"),
+        )
+        return names, arguments
+
+    def _memory_arguments(self) -> list[str]:
+        from neuron_tb.converters.writers.chrome_json import argument_texts
+
+        return argument_texts(self.trace, process_memory(self.t))
+
+    def _head(self) -> dict[str, Any]:
+        t = self.t
+        used = {*t.kernels.device.tolist(), *self.memory_devices}
+        properties = device_properties(t, self.instance_type, max(used, default=-1) + 1)
+        self._silence_host_memory(properties)
+        own = base_metadata(self.trace, self.events, TARGET, _NOTE, self.findings)
+        own["operator_device_ns"] = self.operator_device_ns
+        own["steps"] = int(np.count_nonzero(self.step))
+        base_ns = self.base_ns if self.trace.clock.kind is ClockKind.EPOCH else None
+        head = head_of(self.trace, self.process, base_ns, own)
+        about = head.pop(METADATA_KEY)
+        head["deviceProperties"] = properties
+        rank = self.trace.processes[self.process].rank
+        if rank is not None:
+            head["distributedInfo"] = {**head.get("distributedInfo", {}), "rank": rank}
+        head[METADATA_KEY] = about
+        return head
+
+    def _silence_host_memory(self, properties: list[dict[str, object]]) -> None:
+        """The plugin compares the host's memory with the last device's capacity and warns."""
+        memory = process_memory(self.t)
+        peak = int(memory.total_allocated[memory.device_type == 0].max(initial=0))
+        if properties:
+            capacity = properties[-1].get("totalGlobalMem")
+            if isinstance(capacity, int) and peak > 0.9 * capacity:
+                del properties[-1]["totalGlobalMem"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Collectives:
+    """Kernels that are collectives: number, kind, the source's own row of the call, operator."""
+
+    kernel: NDArray[np.intp]
+    kind: list[str]
+    row: Int32
+    operator: Int32
+
+
+class _Names:
+    """What the names and categories of a trace mean to the plugin, one entry per string."""
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = strings
+
+        def which(test: Any) -> Bools:
+            return np.fromiter(map(test, strings), np.bool_, len(strings))
+
+        self.step = which(lambda s: s.startswith(_STEP))
+        self.loader = which(lambda s: _LOADER.match(s) is not None)
+        self.optimizer = which(lambda s: s.startswith("Optimizer."))
+        self.collective = which(_COLLECTIVE_NAMES.__contains__)
+        self.any_collective = which(lambda s: collective(s) is not None)
+        self.backward = which(lambda s: s.startswith(_BACKWARD))
+        self.forward_backward = which(lambda s: s in ("fwdbwd", "forward_backward"))
+        self.accumulate = strings.index(_ACCUMULATE) if _ACCUMULATE in strings else NONE
+        self.profiler_span = strings.index(_PROFILER_SPAN) if _PROFILER_SPAN in strings else NONE
+
+    def unknown_category(self, events: Events) -> Int32:
+        """For every string a category that the plugin does not know."""
+        words = events.words
+        numbers = [
+            words.intern(f"source {text}") if text.lower() in _KNOWN_CATEGORIES
+            else words.intern(text or "other")
+            for text in self._strings
+        ]
+        return np.array(numbers, np.int32)
+
+    def libraries(self, names: Int32) -> set[str]:
+        """The communication libraries of these names."""
+        return {self._strings[n].split(":")[0] for n in np.unique(names).tolist()}
+
+
+def _empty_steps(
+    steps: list[tuple[int, int]],
+    calls: list[tuple[int, int, int, int]],
+    kernel_ends: Int64,
+    call_of_kernel: Int32,
+    order: NDArray[np.intp],
+) -> Bools:
+    """Which steps (in order of start) the plugin would give no length.
+
+    ``calls``: start, end, first and last device time, in order of start; ``order``: their numbers.
+    """
+    spans: list[tuple[int, int] | None] = [None] * len(steps)
+    inside = np.zeros(int(call_of_kernel.max(initial=-1)) + 1, np.bool_)
+    step = 0
+    for number, (start, end, first, last) in zip(order.tolist(), calls, strict=True):
+        while step < len(steps) and start >= steps[step][1] and end > steps[step][1]:
+            step += 1
+        if step == len(steps):
+            break
+        if start < steps[step][0] or end > steps[step][1]:
+            continue
+        span = spans[step]
+        spans[step] = (first, last) if span is None else (min(span[0], first), max(span[1], last))
+        inside[number] = True
+    ends = np.array([end for _, end in steps], np.int64)
+    starts = np.array([start for start, _ in steps], np.int64)
+    if not any(spans):
+        return ends <= starts
+    previous = steps[0][0]
+    if spans[0] is not None:
+        earlier = kernel_ends[~inside[call_of_kernel]]
+        earlier = earlier[earlier < spans[0][0]]
+        previous = max(previous, int(earlier.max(initial=previous)))
+    empty = np.zeros(len(steps), np.bool_)
+    for number, (start, end) in enumerate(steps):
+        begin = max(previous, start)
+        span = spans[number]
+        previous = max(end, begin) if span is None else max(end, span[1], begin)
+        empty[number] = previous <= begin
+    return empty
+
+
+def _ranges(group: Int32, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    return first, last
+
+
+_SIZE_KEYS = ("Input Dims", "Input dims", "Input type")
+
+
+def _consistent_sizes(arguments: dict[str, Any]) -> bool:
+    """Whether the plugin can multiply dimensions: flat lists of integers, a type for each."""
+    values = [msgspec.json.decode(arguments[key]) for key in _SIZE_KEYS if key in arguments]
+    if not values:
+        return True
+    return len(values) == 2 and _flat(values[0]) and isinstance(values[1], list) and (
+        len(values[0]) <= len(values[1])
+    )
+
+
+def _flat(dims: object) -> bool:
+    return isinstance(dims, list) and all(
+        isinstance(shape, list) and all(isinstance(n, int) for n in shape) for shape in dims
+    )
+
+
+def _sizes(arguments: dict[str, Any]) -> dict[str, Any]:
+    """``Input Dims`` and ``Input type`` of a collective's tensors, {} where they are unknown."""
+    values = {key: msgspec.json.decode(raw) for key, raw in arguments.items() if key in _WANTED}
+    dims, types = values.get("Input Dims", values.get("Input dims")), values.get("Input type")
+    if _flat(dims) and isinstance(types, list) and len(types) == len(dims or ()):
+        pairs = [
+            (shape, _TYPES[str(kind).lower()])
+            for shape, kind in zip(dims or (), types, strict=True)
+            if shape and str(kind).lower() in _TYPES
+        ]
+        if pairs:
+            return {"Input Dims": [p[0] for p in pairs], "Input type": [p[1] for p in pairs]}
+    count, kind = values.get("In msg nelems"), str(values.get("dtype", "")).lower()
+    if isinstance(count, int) and kind in _TYPES:
+        return {"Input Dims": [[count]], "Input type": [_TYPES[kind]]}
+    return {}
+
+
+_WANTED = (*_SIZE_KEYS, "In msg nelems", "dtype")
+
+
+def _renamed_unless(arguments: str, key: str, kind: Any) -> str:
+    """Arguments where ``key`` is called otherwise unless its value has this type."""
+    value = msgspec.json.decode(decoded_lazily(arguments).get(key, b"null"))
+    return arguments if isinstance(value, kind) else edited(arguments, {}, {key: f"source {key}"})
+
+
+def _says_external_id(arguments: str, number: int) -> bool:
+    return (
+        re.search(rf'"External id"\s*:\s*{number}\s*[,}}]', arguments) is not None
+        and '"external id"' not in arguments
+    )
+
+
+def _replaced(arguments: str, changes: dict[str, int]) -> str:
+    old = decoded_lazily(arguments)
+    moved = {
+        key: f"source {key}"
+        for key, value in changes.items()
+        if key in old and bytes(old[key]) != str(value).encode()
+    }
+    return edited(arguments, changes, moved)
