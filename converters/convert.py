@@ -10,7 +10,8 @@ from pathlib import Path
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import Progress, load
-from neuron_tb.converters.output import refuse_overwrite, safe_name
+from neuron_tb.converters.manifest import Manifest
+from neuron_tb.converters.output import refuse_overwrite, remove_leftovers, safe_name
 from neuron_tb.converters.trace import Trace
 from neuron_tb.converters.writers import Destination, Writer, Written
 
@@ -71,8 +72,12 @@ def convert(
     out = Path(out)
     trace = load(*sources, steps_from=steps_from, progress=say)
     name = run_name(run if run is not None else trace.name)
-    for target in names:
-        refuse_overwrite(TARGETS[target].path(out, name), force)
+    places = {target: TARGETS[target].path(out, name) for target in names}
+    for place in places.values():
+        remove_leftovers(place.parent)
+        refuse_overwrite(place, force)
+    manifest = Manifest(out, name)
+    manifest.begin()
     destination = Destination(out, name, instance_type, force)
     written: list[Written] = []
     findings = Findings(trace.findings)
@@ -82,10 +87,11 @@ def convert(
         try:
             written += write(trace, destination)
         except OSError as error:
-            place = TARGETS[target].path(out, name)
-            raise NeuronTbError(f"{place} cannot be written: {error.strerror}.") from error
+            reason = error.strerror or error
+            raise NeuronTbError(f"{places[target]} cannot be written: {reason}.") from error
     for file in written:
         findings.extend(file.findings)
+    manifest.complete(trace, written, findings)
     return Conversion(trace, name, written, findings)
 
 

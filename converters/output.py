@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+import socket
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,44 +20,57 @@ TEMPORARY = ".neuron-tb-"
 """Prefix of everything unfinished; no viewer's file pattern matches it."""
 
 _LONGEST_NAME = 120
+_RETRIES = 20
 
 
 def safe_name(text: str, default: str = "capture") -> str:
     """``text`` as one path component: names from a trace are data and cannot leave the folder."""
-    name = re.sub(r"[^\w.+=@-]+", "_", text).strip("._ ")[:_LONGEST_NAME]
-    return name or default
+    name = re.sub(r"[^\w.+=@-]+", "_", text).strip("._ ")
+    while len(name.encode()) > _LONGEST_NAME:
+        name = name[:-1]
+    return name.strip("._ ") or default
 
 
 @contextmanager
-def replacing_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes the place of ``path`` when the block ends without an exception."""
+def replacing_file(path: Path, force: bool = True) -> Iterator[BinaryIO]:
+    """A binary file that takes the place of ``path`` when the block ends without an exception.
+
+    Without ``force`` a file that appears there meanwhile is kept, and NeuronTbError raised.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=_own_prefix(), dir=path.parent)
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        temporary.chmod(0o666 & ~_umask())
+        if not force:
+            refuse_overwrite(path, force)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
-def replacing_directory(path: Path) -> Iterator[Path]:
-    """An empty directory that takes the place of ``path`` when the block ends well."""
+def replacing_directory(path: Path, force: bool = True) -> Iterator[Path]:
+    """An empty directory that takes the place of ``path`` when the block ends well.
+
+    Files in it are flushed before the one rename that publishes them. Without ``force`` a
+    directory that appears there meanwhile is kept, and NeuronTbError raised.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=path.parent))
     try:
         yield temporary
-        os.chmod(temporary, 0o777 & ~_umask())
-        old = temporary.with_name(temporary.name + "-old")
-        if path.exists():
-            os.replace(path, old)
-        os.replace(temporary, path)
-        shutil.rmtree(old, ignore_errors=True)
+        for file in temporary.rglob("*"):
+            _flush(file)
+        temporary.chmod(0o777 & ~_umask())
+        if not force:
+            refuse_overwrite(path, force)
+        _take_place(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -64,6 +80,64 @@ def refuse_overwrite(path: Path, force: bool) -> None:
     """Raise NeuronTbError when ``path`` exists and may not be replaced."""
     if path.exists() and not force:
         raise NeuronTbError(f"{path} exists already; add --force to replace it.")
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what interrupted runs of this machine left unfinished in a directory."""
+    if not directory.is_dir():
+        return
+    for path in directory.glob(f"{TEMPORARY}*"):
+        match = re.match(rf"{re.escape(_machine_prefix())}(\d+)-", path.name)
+        if match and not _is_running(int(match[1])):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _take_place(temporary: Path, path: Path) -> None:
+    """Rename a directory over another, which other processes may be doing as well."""
+    old = temporary.with_name(temporary.name + "-old")
+    for _ in range(_RETRIES):
+        try:
+            temporary.rename(path)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+        try:
+            path.rename(old)
+        except FileNotFoundError:
+            continue
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        raise NeuronTbError(f"{path} is being written by other programs as well; try again.")
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _machine_prefix() -> str:
+    return f"{TEMPORARY}{zlib.crc32(socket.gethostname().encode()):08x}-"
+
+
+def _own_prefix() -> str:
+    return f"{_machine_prefix()}{os.getpid()}-"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _umask() -> int:

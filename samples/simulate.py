@@ -108,7 +108,7 @@ class Process:
     """One profiled process on one logical NeuronCore, and everything that it recorded.
 
     ``events``: of trace.json. ``rows``: of system_profile.json. ``slowdown`` stretches every
-    length, so that two ranks of one script differ.
+    length, so that two ranks of one script differ; ``spread`` varies the executions' lengths.
     """
 
     def __init__(
@@ -121,9 +121,11 @@ class Process:
         rank: int = 0,
         world_size: int = 1,
         slowdown: float = 1.0,
+        spread: float = 0.0,
     ) -> None:
         self.host, self.pid, self.start_ns, self.core = host, pid, start_ns, core
-        self.rank, self.world_size, self.slowdown = rank, world_size, slowdown
+        self.rank, self.world_size = rank, world_size
+        self.slowdown, self.spread = slowdown, spread
         self.events: list[Json] = []
         self.rows: list[Json] = []
         self.flows: list[Json] = []
@@ -131,7 +133,7 @@ class Process:
         self.worker_free_ns = start_ns
         self.memory = Memory(self)
         self._random = random.Random(pid)
-        self._external_ids = self._flow_ids = 0
+        self._external_ids = self._flow_ids = self._frames = 0
         self._sequence = {_COMPUTE_UNIT: 28, _COLLECTIVES_UNIT: 6}
         self._exec_ids = 9  # earlier numbers went to the steps before the profiler started
 
@@ -148,6 +150,11 @@ class Process:
         """A new ``External id``."""
         self._external_ids += 1
         return self._external_ids
+
+    def next_frame(self) -> int:
+        """A new ``Python id``."""
+        self._frames += 1
+        return self._frames
 
     def next_execution(self, unit: int) -> tuple[int, int]:
         """New (sequence id, exec id): the runtime's number of the request, and the core's."""
@@ -345,7 +352,7 @@ class Thread:
     @contextmanager
     def frame(self, name: str, module: int | None = None) -> Iterator[Json]:
         """A Python function, or the call of an ``nn.Module``."""
-        number = sum(e["cat"] == "python_function" for e in self.process.events) + 1
+        number = self.process.next_frame()
         args: Json = {"Python parent id": self._frames[-1] if self._frames else None}
         args |= {"Python id": number} | ({} if module is None else {"Python module id": module})
         self._frames.append(number)
@@ -353,10 +360,11 @@ class Thread:
             yield event
         self._frames.pop()
 
-    def runtime_call(self, name: str, us: float, **keys: Any) -> None:
-        """A call of this thread into the Neuron runtime; it returns after ``us``."""
+    @contextmanager
+    def runtime(self, name: str, **keys: Any) -> Iterator[None]:
+        """A call of this thread into the Neuron runtime around the block."""
         start_ns = self.now_ns
-        self.spend(us)
+        yield
         keys = {"thread_id": self.tid, **keys}
         self.process.row("neuron_rt", name, start_ns, self.now_ns - start_ns, **keys)
 
@@ -373,12 +381,9 @@ class Thread:
         with self.range("privateuse1_runtime", name, args):
             self.spend(0.15 * us)
             scheduled_ns = self.now_ns
-            self.runtime_call(
-                "nrta_execute_schedule",
-                0.7 * us,
-                nrta_seq_id=sequence_id,
-                flow_id=[str(sequence_id)],
-            )
+            keys = {"nrta_seq_id": sequence_id, "flow_id": [str(sequence_id)]}
+            with self.runtime("nrta_execute_schedule", **keys):
+                self.spend(0.7 * us)
             handed_over_ns = self.now_ns
             self.spend(0.15 * us)
         # A worker of the runtime takes one request after the other.
@@ -403,12 +408,16 @@ class Thread:
     ) -> int:
         """Schedule an execution of this length; returns when the host knows that it is done."""
         execution = self.schedule(name, inputs, us)
-        return execution.finish(execution.start_ns + nanoseconds(device_us))
+        return execution.finish(
+            execution.start_ns + self.process.length(device_us, self.process.spread)
+        )
 
 
 def _cache_key(name: str, inputs: Sequence[Input]) -> str:
     """A key in the form that AWS's screenshots show: operator, inputs, hash."""
-    tensors = [t for v in inputs if not isinstance(v, str) for t in (v if isinstance(v, tuple) else (v,))]
+    tensors = [
+        t for v in inputs if not isinstance(v, str) for t in (v if isinstance(v, tuple) else (v,))
+    ]
     shapes = "_".join(
         f"[{','.join(map(str, t.shape))}]:{t.dtype.removeprefix('c10::')}" for t in tensors[:4]
     )
@@ -427,21 +436,26 @@ class Memory:
         self._next = {"cpu": 0x5555_0000_0000, "neuron": 0x2000_0000}
         self._reserved = 0
 
-    def hold(self, device: str, size: int) -> None:
+    def hold(self, device: str, name: str, size: int) -> None:
         """Memory in use since before the profiler started: no event."""
+        self._place(device, name, size)
         self.in_use[device] += size
 
     def allocate(self, thread: Thread, device: str, name: str, size: int) -> None:
         """Allocate ``size`` bytes under a name."""
-        self._held[device, name] = (self._next[device], size)
-        self._next[device] += -(-size // 512) * 512
-        self._record(thread, device, self._held[device, name][0], size)
+        self._record(thread, device, self._place(device, name, size), size)
 
     def free(self, thread: Thread, device: str, *names: str) -> None:
         """Free what was allocated under these names."""
         for name in names:
             address, size = self._held.pop((device, name))
             self._record(thread, device, address, -size)
+
+    def _place(self, device: str, name: str, size: int) -> int:
+        address = self._next[device]
+        self._held[device, name] = (address, size)
+        self._next[device] += -(-size // 512) * 512
+        return address
 
     def _record(self, thread: Thread, device: str, address: int, size: int) -> None:
         thread.spend(0.2)

@@ -21,6 +21,7 @@ from neuron_tb.converters.trace import (
     NONE,
     Device,
     Int32,
+    Int64,
     Process,
     Role,
     Trace,
@@ -180,7 +181,7 @@ class Places:
         self._numbers: dict[tuple[int, int, str], int] = {}
         self._device_of_pid: dict[object, int] = {}
 
-    def tracks(self, thread: Int32, device: Int32, role: UInt8 | None = None) -> Int32:
+    def tracks(self, thread: Int32, device: Int64, role: UInt8 | None = None) -> Int32:
         """The track of every row; ``device`` is NONE on host rows."""
         windows = np.zeros(len(thread), np.int64) if role is None else (role == Role.WINDOW)
         packed = (thread.astype(np.int64) << 33) + ((device.astype(np.int64) + 1) << 1) + windows

@@ -39,6 +39,7 @@ from neuron_tb.converters.readers.columns import (
     nanoseconds,
 )
 from neuron_tb.converters.readers.document import Context, Document
+from neuron_tb.converters.readers.kineto_args import Identifiers, identifiers
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -113,22 +114,6 @@ class _ExactEvent(_Event, gc=False):
     dur: Decimal | None = None  # type: ignore[assignment]
 
 
-class _Ids(msgspec.Struct, gc=False):
-    """The arguments that join rows or place them on a device."""
-
-    external_id: Any = msgspec.field(name="External id", default=None)
-    old_external_id: Any = msgspec.field(name="external id", default=None)
-    correlation: Any = None
-    nrt_sequence_id: Any = None
-    nrta_seq_id: Any = None
-    exec_id: Any = None
-    device: Any = None
-    nc_id: Any = None
-    nc_idx: Any = None
-    lnc_idx: Any = None
-    neff_cache_key: Any = None
-
-
 class _Memory(msgspec.Struct, gc=False):
     device_type: Any = msgspec.field(name="Device Type", default=None)
     device_id: Any = msgspec.field(name="Device Id", default=None)
@@ -138,9 +123,7 @@ class _Memory(msgspec.Struct, gc=False):
     total_reserved: Any = msgspec.field(name="Total Reserved", default=None)
 
 
-_DECODE_IDS = msgspec.json.Decoder(_Ids).decode
 _DECODE_MEMORY = msgspec.json.Decoder(_Memory).decode
-_NO_IDS = _Ids()
 
 
 def sniff(document: Document) -> bool:
@@ -198,6 +181,7 @@ class _Reader:
         self.table = StringTable()
         self.store = ArgumentStore()
         self.threads: dict[Key, int] = {}
+        self._raw_threads: dict[Key, int] = {}
         base = self.metadata.get("baseTimeNanoseconds")
         self.base_ns = max(integer(base), 0)
         raw = document.data if document.array else document.keys["traceEvents"]
@@ -312,11 +296,13 @@ class _Reader:
         return rows if usable.all() else rows.take(usable)
 
     def _threads_of(self, events: Sequence[Any]) -> Int32:
-        return np.fromiter(map(self._thread_of, events), np.int32, len(events))
-
-    def _thread_of(self, event: Any) -> int:
-        key = (identifier(event.pid), identifier(event.tid))
-        return self.threads.setdefault(key, len(self.threads))
+        """A number per event for its (pid, tid)."""
+        known = self._raw_threads
+        keys = [(e.pid, e.tid) for e in events]
+        for key in set(keys) - known.keys():
+            clean = (identifier(key[0]), identifier(key[1]))
+            known[key] = self.threads.setdefault(clean, len(self.threads))
+        return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))
 
     def _paired(self, begins: list[Any], ends: list[Any]) -> _Rows:
         """Complete rows made of ``B`` and ``E`` events of one thread."""
@@ -376,25 +362,19 @@ class _Reader:
 
     def _place(self, trace: Trace, rows: _Rows, instants: _Rows, counters: _Rows) -> None:
         """Give every row its role, process, device and track."""
-        ids = self._ids(rows)
+        ids = identifiers(rows.args)
         role = self._roles(rows)
         names = Metadata(self.meta_events)
         keys = list(self.threads)
-        neuron = self._is_neuron(rows, ids)
+        neuron = self._is_neuron(ids)
         processes = Processes(trace, keys, self.context, names, self.metadata, self.path.name)
         processes.choose(rows.thread, role)
         devices = Devices(trace, processes.main, self.metadata, self._family(rows, neuron))
         on_device = np.isin(role, _ON_DEVICE)
         index = self._device_index(rows, on_device, ids, keys)
         places = Places(trace, keys, names, processes, devices)
-        track = places.tracks(rows.thread, np.where(on_device, index, NONE), role)
+        track = places.tracks(rows.thread, index, role)
         starts, lengths = self.store.add(rows.args)
-        external = integers(
-            [i.external_id if i.external_id is not None else i.old_external_id for i in ids]
-        )
-        sequence = integers(
-            [i.nrt_sequence_id if i.nrt_sequence_id is not None else i.nrta_seq_id for i in ids]
-        )
         trace.slices = Slices(
             rows.start_ns,
             rows.duration_ns,
@@ -402,10 +382,10 @@ class _Reader:
             rows.category,
             track,
             role,
-            external,
-            integers([i.correlation for i in ids]),
-            sequence,
-            integers([i.exec_id for i in ids]),
+            ids.external_id,
+            ids.correlation,
+            ids.sequence_id,
+            ids.exec_id,
             starts,
             lengths,
         )
@@ -422,23 +402,14 @@ class _Reader:
         )
         return by_category[rows.category] if len(by_category) else np.empty(0, np.uint8)
 
-    def _ids(self, rows: _Rows) -> list[_Ids]:
-        ids = []
-        for raw in rows.args:
-            try:
-                ids.append(_DECODE_IDS(raw) if len(memoryview(raw)) else _NO_IDS)
-            except msgspec.ValidationError:  # arguments that are no object carry no identifiers
-                ids.append(_NO_IDS)
-        return ids
-
-    def _is_neuron(self, rows: _Rows, ids: list[_Ids]) -> bool:
+    def _is_neuron(self, ids: Identifiers) -> bool:
         """Evidence of AWS Neuron; a PrivateUse1 category alone is none."""
         backend = str((self.metadata.get("distributedInfo") or {}).get("backend", ""))
         return (
             self.context.neuron
             or "neuron" in backend.lower()
             or any(s.startswith(_NEURON_NAMES) for s in self.table.strings)
-            or any(i.nrt_sequence_id is not None or i.neff_cache_key is not None for i in ids)
+            or ids.neuron
         )
 
     def _family(self, rows: _Rows, neuron: bool) -> str:
@@ -458,24 +429,16 @@ class _Reader:
         return "cuda" if categories & known else "other"
 
     def _device_index(
-        self, rows: _Rows, on_device: Bools, ids: list[_Ids], keys: list[Key]
-    ) -> Int32:
+        self, rows: _Rows, on_device: Bools, ids: Identifiers, keys: list[Key]
+    ) -> Int64:
         """The device of every device row: its arguments say it, else its pid is the device."""
-        index = np.full(len(rows.start_ns), NONE, np.int32)
-        for row in np.flatnonzero(on_device).tolist():
-            i = ids[row]
-            for value in (i.device, i.nc_id, i.nc_idx, i.lnc_idx, keys[rows.thread[row]][0]):
-                number = integer(value)
-                if 0 <= number < 2**31:
-                    index[row] = number
-                    break
-            else:
-                index[row] = 0
-        return index
+        pid = np.array([max(min(integer(key[0]), 2**31 - 1), 0) for key in keys], np.int64)
+        of_row = np.where(ids.device != NONE, ids.device, pid[rows.thread] if len(pid) else NONE)
+        return np.where(on_device, of_row, NONE)
 
     def _instants(self, trace: Trace, rows: _Rows, places: Places, main: int) -> None:
         is_memory = rows.name == self.table.find("[memory]")
-        track = places.tracks(rows.thread, np.full(len(rows.thread), NONE, np.int32))
+        track = places.tracks(rows.thread, np.full(len(rows.thread), NONE, np.int64))
         starts, lengths = self.store.add(rows.args)
         keep = ~is_memory
         trace.instants = Instants(
@@ -585,7 +548,7 @@ class _Reader:
         order = np.lexsort((trace.slices.start_ns, self.slice_thread))
         thread, start = self.slice_thread[order], trace.slices.start_ns[order]
         for row in lost:
-            own = self._thread_of(events[row])
+            own = int(self._threads_of([events[row]])[0])
             first, last = np.searchsorted(thread, [own, own + 1])
             position = first + np.searchsorted(start[first:last], times[row])
             if position < last:

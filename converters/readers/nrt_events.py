@@ -86,9 +86,7 @@ def read(document: Document, context: Context) -> Trace:
     return builder.finish(document.decoded("events"))
 
 
-def _events(
-    document: Document, builder: NeuronTraceBuilder
-) -> tuple[list[_Event], list[bytes]]:
+def _events(document: Document, builder: NeuronTraceBuilder) -> tuple[list[_Event], list[bytes]]:
     events: list[_Event] = []
     raws: list[bytes] = []
     timeless = 0

@@ -51,6 +51,9 @@ from neuron_tb.converters.writers.cuda_words import (
 ADDED = "added by neuron_tb"
 """The argument that marks events which the source does not have; its value says why."""
 
+MEMORY = "[memory]"
+"""The name of PyTorch's memory events."""
+
 LAUNCH_NOT_RECORDED = (
     "marks the operator that caused the device work; the launch itself was not recorded"
 )
@@ -106,7 +109,6 @@ class Events:
         An argument that had another value is kept as ``source <key>``, a category as
         ``source category`` and a name as ``source name``.
         """
-        old = decoded_lazily(self.arguments[row])
         kept: dict[str, Any] = {}
         if category and self._replaces(self.category, row, category):
             kept["source category"] = self._text(int(self.category[row]))
@@ -114,14 +116,7 @@ class Events:
         if name and self._replaces(self.name, row, name):
             kept["source name"] = self._text(int(self.name[row]))
             self.name[row] = self.words.intern(name)
-        renamed = {
-            key: f"source {key}"
-            for key, value in changes.items()
-            if key in old and bytes(old[key]) != str(value).encode()
-        }
-        if "External id" in changes and "external id" in old:
-            renamed["external id"] = "source external id"
-        self.arguments[row] = edited(self.arguments[row], {**changes, **kept}, renamed)
+        self.arguments[row] = with_source_values(self.arguments[row], changes, kept)
 
     def _text(self, number: int) -> str:
         if number >= len(self._texts):
@@ -190,14 +185,71 @@ def external_ids(translation: Translation, used: Int32) -> tuple[Int64, NDArray[
     distinct, count = np.unique(ids[among], return_counts=True)
     repeated = np.isin(ids[rows], distinct[count > 1])
     new = rows[repeated | (ids[rows] <= 0)]
-    highest = max(int(ids.max(initial=0)), 0)
-    if highest < _LARGEST_FRESH:
-        ids[new] = highest + 1 + np.arange(len(new))
-    else:
-        taken = set(ids.tolist())
-        free = (n for n in range(1, len(taken) + len(new) + 2) if n not in taken)
-        ids[new] = [next(free) for _ in range(len(new))]
+    ids[new] = fresh_numbers(ids, len(new))
     return ids, new
+
+
+def fresh_numbers(taken: Int64, count: int) -> Int64:
+    """Positive numbers that nobody has: above all others, or the lowest where those are huge."""
+    highest = max(int(taken.max(initial=0)), 0)
+    if highest < _LARGEST_FRESH:
+        return highest + 1 + np.arange(count, dtype=np.int64)
+    known = set(taken.tolist())
+    free = (n for n in range(1, len(known) + count + 2) if n not in known)
+    return np.fromiter(free, np.int64, count)
+
+
+def translated_memory(
+    t: Translation, most_devices: int, host_id: int | None = None
+) -> tuple[list[str], list[str], set[int]]:
+    """Names and arguments of the process' memory events, and the devices that they name.
+
+    Devices other than the host are CUDA's (type 1) with their number in the file; an event that
+    names no known device gets another name. ``host_id`` replaces the host's ``Device Id``.
+    """
+    memory = process_memory(t)
+    index_of = {t.trace.devices[p].index: number for p, number in t.device_number.items()}
+    only = next(iter(index_of.values())) if len(index_of) == 1 else None
+    names: list[str] = []
+    arguments: list[str] = []
+    devices: set[int] = set()
+    columns = (memory.device_type.tolist(), memory.device_id.tolist())
+    for kind, index, text in zip(*columns, argument_texts(t.trace, memory), strict=True):
+        changes: dict[str, Any] = {"Device Type": min(kind, 1)}
+        number = index_of.get(index, index if 0 <= index < most_devices else None)
+        number = only if index == NONE else number
+        if kind == 0:
+            changes = {} if host_id is None else {"Device Id": host_id}
+        elif kind == NONE or number is None:
+            names.append(f"{MEMORY} (device unknown)")
+            arguments.append(text)
+            continue
+        else:
+            changes["Device Id"] = number
+            devices.add(number)
+        names.append(MEMORY)
+        arguments.append(with_source_values(text, changes))
+    t.findings.add(
+        "memory_device_unknown",
+        "memory events that name no known device do not count as memory events in the output",
+        len(names) - names.count(MEMORY),
+    )
+    return names, arguments, devices
+
+
+def with_source_values(
+    arguments: str, changes: dict[str, Any], kept: dict[str, Any] | None = None
+) -> str:
+    """Arguments with keys set; a key that had another value keeps it as ``source <key>``."""
+    old = decoded_lazily(arguments)
+    renamed = {
+        key: f"source {key}"
+        for key, value in changes.items()
+        if key in old and bytes(old[key]) != str(value).encode()
+    }
+    if "External id" in changes and "external id" in old:
+        renamed["external id"] = "source external id"
+    return edited(arguments, {**changes, **(kept or {})}, renamed)
 
 
 def kernel_names(translation: Translation) -> list[str]:
@@ -413,6 +465,9 @@ def base_metadata(trace: Trace, events: Events, target: str, note: str, findings
         "kernels": len(kernels),
         "device_total_ns": int(kernels.duration_ns.sum()),
         "windows": int(np.count_nonzero(kernels.window)),
+        "kernels_without_operator": int(
+            np.count_nonzero(events.translation.calls.operator[kernels.call] == NONE)
+        ),
         "sources": [source.rsplit("/", 1)[-1] for source in trace.sources],
         "findings": own.as_dicts(),
     }

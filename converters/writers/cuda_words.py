@@ -397,10 +397,10 @@ class _Translator:
         """The source's own numbers where they do the job, fresh ones above them elsewhere."""
         own = self.slices.correlation[self.rows]
         of_kernel = own[kernels.row]
-        wanted = of_kernel[first].copy()
+        wanted = np.where((row != NONE) & (own[row] != NONE), own[row], of_kernel[first])
         agree = np.ones(len(first), np.bool_)
-        np.logical_and.at(agree, kernels.call, of_kernel == wanted[kernels.call])
-        agree &= (row == NONE) | (own[row] == wanted)
+        same = (of_kernel == NONE) | (of_kernel == wanted[kernels.call])
+        np.logical_and.at(agree, kernels.call, same)
         _, number, count = np.unique(wanted, return_inverse=True, return_counts=True)
         keep = agree & (wanted > 0) & (count[number.reshape(-1)] == 1)
         highest = int(own.max(initial=0))
@@ -483,21 +483,26 @@ class _Translator:
             number = self.device_number.get(self.trace.tracks[track].device or 0, NONE)
             pid = number if number != NONE else self.host_pid
             shared = self._stream_of_track.get(track)
-            if shared is not None and self._fits(rows, track, kernel):
-                self.place[rows] = self.places.number(*shared)
-                continue
+            if shared is not None:
+                crossings = self._crossings_with_kernels(rows, shared, kernel)
+                if not crossings:
+                    self.place[rows] = self.places.number(*shared)
+                    continue
+                self._count_crossings(crossings)
             layout = lay_out(self.track[rows], self.start[rows], self.duration[rows], self._resolution)
             self.duration[rows] = layout.end_ns - self.start[rows]
             name = self.trace.tracks[track].name + ("" if shared is None else " (parts)")
             self._place_in_lanes(rows, layout.lane, pid, name, None)
             self._count_crossings(layout.crossings)
 
-    def _fits(self, rows: NDArray[np.intp], track: int, kernel: Int32) -> bool:
-        """Whether rows nest with the kernels of their track's first lane."""
-        main = self.places.number(*self._stream_of_track[track])
-        both = np.concatenate([rows, np.flatnonzero((kernel != NONE) & (self.place == main))])
-        layout = lay_out(np.zeros(len(both), np.int32), self.start[both], self.duration[both])
-        return layout.crossings == 0
+    def _crossings_with_kernels(
+        self, rows: NDArray[np.intp], stream: tuple[int, int], kernel: Int32
+    ) -> int:
+        """How many slices would cross if these rows stood on the row of a stream's kernels."""
+        main = self.places.number(*stream)
+        return self._crossings(
+            np.concatenate([rows, np.flatnonzero((kernel != NONE) & (self.place == main))])
+        )
 
     def _place_in_lanes(
         self,

@@ -43,10 +43,12 @@ from neuron_tb.converters.writers.cuda_events import (
     base_metadata,
     draw_kernels,
     external_ids,
+    fresh_numbers,
     kernel_names,
     process_counters,
     process_flows,
     process_memory,
+    translated_memory,
     write_events,
 )
 from neuron_tb.converters.writers.cuda_words import (
@@ -219,11 +221,12 @@ class _Plan:
         self._hide_steps()
         self._exact_ends()
         flow_category = self._flow_categories()
-        memory = self._memory()
+        # The plugin looks the host up as device -1: the last one of the list.
+        names, arguments, self.memory_devices = translated_memory(self.t, MOST_DEVICES, -1)
         counters = process_counters(self.t, self.findings)
         head = self._head()
         with event_file(path, head) as file:
-            write_events(file, self.events, counters, memory, flow_category)
+            write_events(file, self.events, counters, (names, arguments), flow_category)
         return Written(TARGET, final, self.events.own_rows, findings=self.findings)
 
     # -- what each row is -------------------------------------------------------------------
@@ -292,12 +295,7 @@ class _Plan:
 
     def _limit_depth(self) -> None:
         """Rows nested too deeply leave the tree; their device work goes to the nearest ancestor."""
-        rows = np.flatnonzero(self.tree)
-        layout = lay_out(self.t.place[rows], self.t.start_ns[rows], self.t.duration_ns[rows])
-        deep = rows[layout.depth >= MOST_NESTED]
-        self.tree_parent = np.full(len(self.tree), NONE, np.int32)
-        inside = layout.parent != NONE
-        self.tree_parent[rows[inside]] = rows[layout.parent[inside]]
+        deep = self._nest()
         self.tree[deep] = False
         self.events.set_category(deep, "nested_too_deep")
         self.findings.add(
@@ -312,6 +310,15 @@ class _Plan:
         while outside.any():
             calls.operator[outside] = self.tree_parent[calls.operator[outside]]
             outside = (calls.operator != NONE) & ~(self.tree & operators)[calls.operator]
+
+    def _nest(self) -> NDArray[np.intp]:
+        """Set every tree row's parent in the tree; the rows that are nested too deeply."""
+        rows = np.flatnonzero(self.tree)
+        layout = lay_out(self.t.place[rows], self.t.start_ns[rows], self.t.duration_ns[rows])
+        self.tree_parent = np.full(len(self.tree), NONE, np.int32)
+        inside = layout.parent != NONE
+        self.tree_parent[rows[inside]] = rows[layout.parent[inside]]
+        return rows[layout.depth >= MOST_NESTED]
 
     # -- device work ------------------------------------------------------------------------
 
@@ -329,7 +336,7 @@ class _Plan:
         of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
         of_kernel = of_call[t.kernels.call]
         self._add_collectives(collectives, ids, of_kernel)
-        names = [self._without_tensor_core(name) for name in self._kernel_names()]
+        names = [self._without_tensor_core(name) for name in kernel_names(t)]
         draw_kernels(events, names, of_kernel)
         for call in np.flatnonzero(calls.row != NONE).tolist():
             changes = {"correlation": int(calls.correlation[call]), "External id": int(of_call[call])}
@@ -337,9 +344,6 @@ class _Plan:
         add_markers(events, "runtime", ["launch (not recorded)"] * len(calls.row), of_call)
         linked = calls.operator[t.kernels.call] != NONE
         self.operator_device_ns = int(t.kernels.duration_ns[linked].sum())
-
-    def _kernel_names(self) -> list[str]:
-        return kernel_names(self.t)
 
     def _without_tensor_core(self, name: str) -> str:
         """The plugin takes some fragments of NVIDIA's kernel names for use of Tensor Cores."""
@@ -409,7 +413,7 @@ class _Plan:
         known = found.row != NONE
         of_kernel[found.kernel[known]] = ids[found.row[known]]
         new = np.flatnonzero(~known)
-        fresh = max(int(ids.max(initial=0)), 0) + 1 + np.arange(len(new))
+        fresh = fresh_numbers(ids, len(new))
         of_kernel[found.kernel[new]] = fresh
         if len(self.names.libraries(t.name[self.known_collective]) | ({"nccl"} if len(new) else set())) > 1:
             self.findings.add(
@@ -474,6 +478,7 @@ class _Plan:
         gone = np.array(hidden, np.intp)
         events.set_category(gone, "step_annotation")
         self.step[gone] = self.tree[gone] = False
+        self._nest()
         self.findings.add(
             "step_without_time",
             "steps that launch nothing while the device still works on earlier ones have no time "
@@ -575,41 +580,6 @@ class _Plan:
             row = np.where(searching, self.tree_parent[row], row)
             searching = (row != NONE) & ~among[row]
         return row
-
-    def _memory(self) -> tuple[list[str], list[str]]:
-        """Names and arguments of the memory events; the plugin knows the devices CPU and CUDA."""
-        memory = process_memory(self.t)
-        raw = self._memory_arguments()
-        index_of = {self.trace.devices[p].index: n for p, n in self.t.device_number.items()}
-        only = next(iter(index_of.values())) if len(index_of) == 1 else None
-        names, arguments, self.memory_devices = [], [], set()
-        for kind, index, text in zip(
-            memory.device_type.tolist(), memory.device_id.tolist(), raw, strict=True
-        ):
-            if kind == 0:
-                names.append("[memory]")
-                arguments.append(_replaced(text, {"Device Type": 0, "Device Id": -1}))
-                continue
-            number = index_of.get(index, index if 0 <= index < MOST_DEVICES else None)
-            number = only if index == NONE else number
-            if number is None:
-                names.append("[memory] (device unknown)")
-                arguments.append(text)
-                continue
-            self.memory_devices.add(number)
-            names.append("[memory]")
-            arguments.append(_replaced(text, {"Device Type": 1, "Device Id": number}))
-        self.findings.add(
-            "memory_device_unknown",
-            "memory events that name no known device are drawn in the Trace view only",
-            names.count("[memory] (device unknown)"),
-        )
-        return names, arguments
-
-    def _memory_arguments(self) -> list[str]:
-        from neuron_tb.converters.writers.chrome_json import argument_texts
-
-        return argument_texts(self.trace, process_memory(self.t))
 
     def _head(self) -> dict[str, Any]:
         t = self.t
@@ -785,12 +755,3 @@ def _says_external_id(arguments: str, number: int) -> bool:
         and '"external id"' not in arguments
     )
 
-
-def _replaced(arguments: str, changes: dict[str, int]) -> str:
-    old = decoded_lazily(arguments)
-    moved = {
-        key: f"source {key}"
-        for key, value in changes.items()
-        if key in old and bytes(old[key]) != str(value).encode()
-    }
-    return edited(arguments, changes, moved)

@@ -1,0 +1,93 @@
+"""``OUT/RUN.json``: written last, so its presence says that the run is complete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import neuron_tb
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.output import replacing_file
+from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.writers import Written
+
+SCHEMA = "neuron-tb run"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The list of a run's files in ``out``, named after the run."""
+
+    out: Path
+    run: str
+
+    @property
+    def path(self) -> Path:
+        """Where it stands."""
+        return self.out / f"{self.run}.json"
+
+    def begin(self) -> None:
+        """Take the list of an earlier conversion away: from now on the run is not complete.
+
+        Its entries are kept aside for :meth:`complete`, for a run may be written in parts
+        (``--to perfetto`` now and ``--to xprof`` later).
+        """
+        if self.path.exists():
+            if self.entries() is None:
+                raise NeuronTbError(f"{self.path} is no list of a run's files; move it away.")
+            self.path.replace(self._unfinished)
+
+    def complete(self, trace: Trace, written: Sequence[Written], findings: Findings) -> None:
+        """Write the list: earlier files of the run that still stand, and the new ones."""
+        new = [self._entry(file) for file in written if file.path is not None]
+        targets = {file.target for file in written}
+        kept = [
+            entry
+            for entry in _entries(self._unfinished) or []
+            if entry["target"] not in targets and (self.out / entry["path"]).exists()
+        ]
+        document = {
+            "schema": SCHEMA,
+            "run": self.run,
+            "neuron_tb": neuron_tb.__version__,
+            "sources": trace.sources,
+            "files": kept + new,
+            "skipped": {f.target: f.skipped for f in written if f.path is None},
+            "findings": findings.as_dicts(),
+        }
+        with replacing_file(self.path) as file:
+            file.write(json.dumps(document, indent=1, ensure_ascii=False).encode())
+        self._unfinished.unlink(missing_ok=True)
+
+    def entries(self) -> list[dict[str, Any]] | None:
+        """``target``, ``path`` (below ``out``), ``slices`` and ``bytes`` of each file; None when
+        there is no complete run.
+        """
+        return _entries(self.path)
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.path.with_name(f"{self.run}.json.unfinished")
+
+    def _entry(self, file: Written) -> dict[str, Any]:
+        assert file.path is not None
+        return {
+            "target": file.target,
+            "path": file.path.relative_to(self.out).as_posix(),
+            "slices": file.slices,
+            "bytes": file.path.stat().st_size,
+        }
+
+
+def _entries(path: Path) -> list[dict[str, Any]] | None:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        return None
+    return [entry for entry in document.get("files", []) if isinstance(entry, dict)]

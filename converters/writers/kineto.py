@@ -1,0 +1,262 @@
+"""Kineto's own JSON in today's CUDA words, for HTA, TraceLens and Chakra.
+
+``OUT/kineto/RUN/rankN.trace.json.gz``, one file per process. These tools look for CUDA's names
+only: device work must be ``kernel``, ``gpu_memcpy`` or ``gpu_memset`` on a positive ``stream``,
+and its launch a call named ``cudaLaunchKernel`` or ``cudaMemcpyAsync`` with the same
+``correlation``. What the source said instead stays in the arguments (``source name``,
+``source category``, …). A CUDA trace stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.lanes import union_length
+from neuron_tb.converters.output import refuse_overwrite, replacing_directory
+from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int64, Role, Trace
+from neuron_tb.converters.writers import Destination, Written
+from neuron_tb.converters.writers.chrome_json import (
+    METADATA_KEY,
+    base_that_keeps_nanoseconds,
+    edited,
+    event_file,
+    head_of,
+)
+from neuron_tb.converters.writers.cuda_events import (
+    Events,
+    add_markers,
+    base_metadata,
+    draw_kernels,
+    external_ids,
+    kernel_names,
+    process_counters,
+    process_flows,
+    translated_memory,
+    write_events,
+)
+from neuron_tb.converters.writers.cuda_words import (
+    CALL_OF_KIND,
+    Kind,
+    collective,
+    device_properties,
+    translate,
+)
+
+TARGET = "kineto"
+_FILE_NAME = re.compile(r"rank\d+\.trace\.json\.gz")
+_STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
+_MOST_DEVICES = 4096
+_NOTE = (
+    "This file is a translation into CUDA's terms, for tools that know no others; names that "
+    "begin with cuda, nccl, Memcpy or Memset are such terms, the source's own are in the arguments"
+)
+_NCCL_KERNELS = {
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+}
+_MODERN_CATEGORY = {
+    Role.OPERATOR: "cpu_op",
+    Role.ANNOTATION: "user_annotation",
+    Role.PYTHON: "python_function",
+    Role.DEVICE_ANNOTATION: "gpu_user_annotation",
+    Role.SPAN: "Trace",
+}
+
+
+def write(trace: Trace, destination: Destination) -> list[Written]:
+    """Write one file per process that has slices; the run's folder appears at once.
+
+    Raises NeuronTbError when the folder exists and may not, or must not, be replaced.
+    """
+    folder = destination.out / "kineto" / destination.run
+    refuse_overwrite(folder, destination.force)
+    _refuse_foreign_files(folder)
+    processes = np.unique(trace.slice_process).tolist()
+    if not processes:
+        return [
+            Written(
+                TARGET,
+                None,
+                skipped="HTA and TraceLens cannot take a capture without slices: the profiler's "
+                "schedule probably never reached an active step",
+            )
+        ]
+    base_ns = base_that_keeps_nanoseconds(trace, trace.clock.base_ns)
+    written = []
+    with replacing_directory(folder) as temporary:
+        for process, rank in zip(processes, _ranks(trace, processes), strict=True):
+            name = f"rank{rank}.trace.json.gz"
+            plan = _Plan(trace, process, rank, destination, base_ns)
+            written.append(plan.write(temporary / name, folder / name))
+    return written
+
+
+def _refuse_foreign_files(folder: Path) -> None:
+    if not folder.exists():
+        return
+    names = [folder.name] if not folder.is_dir() else [p.name for p in folder.iterdir()]
+    others = [name for name in names if not _FILE_NAME.fullmatch(name)]
+    if others:
+        raise NeuronTbError(
+            f"{folder} holds other files too ({others[0]}) and is not replaced; choose another --run."
+        )
+
+
+def _ranks(trace: Trace, processes: Sequence[int]) -> list[int]:
+    """A rank per file: the process' own where it is unique, the lowest free number elsewhere."""
+    taken: set[int] = set()
+    ranks: dict[int, int] = {}
+    for process in processes:
+        rank = trace.processes[process].rank
+        if rank is not None and rank >= 0 and rank not in taken:
+            ranks[process] = rank
+            taken.add(rank)
+    for process in processes:
+        if process not in ranks:
+            ranks[process] = next(n for n in range(len(processes) + 1) if n not in taken)
+            taken.add(ranks[process])
+    return [ranks[process] for process in processes]
+
+
+class _Plan:
+    """One process as HTA shall see it."""
+
+    def __init__(
+        self, trace: Trace, process: int, rank: int, destination: Destination, base_ns: int
+    ) -> None:
+        self.trace, self.process, self.rank, self.base_ns = trace, process, rank, base_ns
+        self.instance_type = destination.instance_type
+        self.t = translate(trace, process, destination.instance_type)
+        self.findings = self.t.findings
+        self.events = Events.of(self.t, base_ns)
+        families = {trace.devices[d].family for d in self.t.device_number}
+        self.is_cuda = "cuda" in families
+
+    def write(self, path: Path, final: Path) -> Written:
+        """Write the file to ``path``; the result speaks of ``final``."""
+        self._categories()
+        self._steps()
+        self._link()
+        names, arguments, _ = translated_memory(self.t, _MOST_DEVICES)
+        counters = process_counters(self.t, self.findings)
+        flow_kind = process_flows(self.t)[2]
+        with event_file(path, self._head()) as file:
+            write_events(file, self.events, counters, (names, arguments), flow_kind)
+        return Written(TARGET, final, self.events.own_rows, findings=self.findings)
+
+    def _categories(self) -> None:
+        t, events = self.t, self.events
+        strings = self.trace.strings
+        role = t.role
+        empty = [n for n, text in enumerate(strings) if not text]
+        events.set_category(np.isin(t.category, empty), "other")
+        for kind, category in _MODERN_CATEGORY.items():
+            events.set_category(role == kind, category)
+        if not self.is_cuda:
+            calls = np.flatnonzero((role == Role.RUNTIME) & (t.call == NONE))
+            for row in calls.tolist():
+                events.change(row, {}, category="cuda_runtime")
+        self._clear_joining_keys()
+
+    def _clear_joining_keys(self) -> None:
+        """Only a kernel may have a ``stream``, only a kernel and its call their ``correlation``.
+
+        HTA takes every row with a stream for device work, and joins all rows of a correlation.
+        """
+        t, arguments = self.t, self.events.arguments
+        own = self.trace.slices.correlation[t.rows]
+        other = (t.kernel == NONE) & (t.call == NONE)
+        joins = np.isin(own, t.calls.correlation) | (own == NONE)
+        keeps_stream = (t.kernel != NONE) | ((t.role == Role.DEVICE_DETAIL) & self.is_cuda)
+        for row, text in enumerate(arguments):
+            renamed = {}
+            if not keeps_stream[row] and '"stream"' in text:
+                renamed["stream"] = "source stream"
+            if other[row] and joins[row] and '"correlation"' in text:
+                renamed["correlation"] = "source correlation"
+            if renamed:
+                arguments[row] = edited(text, {}, renamed)
+
+    def _steps(self) -> None:
+        """Steps are called ``ProfilerStep#N``; nothing else may begin with that word."""
+        t, events, steps = self.t, self.events, self.trace.steps
+        mine = np.flatnonzero((steps.process == self.process) & (steps.slice != NONE))
+        rows = np.searchsorted(t.rows, steps.slice[mine])
+        for row, number in zip(rows.tolist(), steps.number[mine].tolist(), strict=True):
+            events.change(row, {}, name=f"ProfilerStep#{number}")
+        renamed_steps = self.trace.step_annotation != "ProfilerStep#"
+        similar: Bools = np.array(
+            [
+                s.startswith("ProfilerStep") and (renamed_steps or not _STEP.match(s))
+                for s in self.trace.strings
+            ]
+            or [False]
+        )
+        own = np.zeros(len(t.rows), np.bool_)
+        own[rows] = True
+        for row in np.flatnonzero(similar[t.name] & ~own).tolist():
+            name = self.trace.strings[t.name[row]]
+            events.change(row, {}, name=f"annotation {name}")
+
+    def _link(self) -> None:
+        t, events, calls = self.t, self.events, self.t.calls
+        ids, new = external_ids(t, calls.operator)
+        for row in new.tolist():
+            events.change(row, {"External id": int(ids[row])})
+        of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
+        draw_kernels(events, self._kernel_names(), of_call[t.kernels.call])
+        names = [CALL_OF_KIND[Kind(kind)] for kind in calls.kind.tolist()]
+        self._draw_calls(names, of_call)
+        add_markers(events, "cuda_runtime", names, of_call)
+
+    def _draw_calls(self, names: Sequence[str], external_id: Int64) -> None:
+        calls = self.t.calls
+        for call in np.flatnonzero(calls.row != NONE).tolist():
+            row = int(calls.row[call])
+            changes = {
+                "correlation": int(calls.correlation[call]),
+                "External id": int(external_id[call]),
+            }
+            if self.is_cuda:
+                self.events.change(row, changes)
+            else:
+                self.events.change(row, changes, category="cuda_runtime", name=names[call])
+
+    def _kernel_names(self) -> list[str]:
+        """Collectives of devices that do not name them so get NCCL's kernel names."""
+        names = kernel_names(self.t)
+        if self.is_cuda:
+            return names
+        kinds = {name: collective(name) for name in set(names)}
+        translated = {
+            name: f"ncclDevKernel_{_NCCL_KERNELS.get(kind, 'SendRecv')} ({name})"
+            for name, kind in kinds.items()
+            if kind and not name.startswith("nccl")
+        }
+        return [translated.get(name, name) for name in names]
+
+    def _head(self) -> dict[str, Any]:
+        t, kernels = self.t, self.t.kernels
+        own = base_metadata(self.trace, self.events, TARGET, _NOTE, self.findings)
+        own["device_busy_ns"] = union_length(kernels.start_ns, kernels.start_ns + kernels.duration_ns)
+        base_ns = self.base_ns if self.trace.clock.kind is ClockKind.EPOCH else None
+        head = head_of(self.trace, self.process, base_ns, own)
+        about = head.pop(METADATA_KEY)
+        if not (self.is_cuda and head.get("deviceProperties")):
+            count = max(kernels.device.tolist(), default=-1) + 1
+            head["deviceProperties"] = device_properties(t, self.instance_type, count)
+        info = head.get("distributedInfo", {})
+        # HTA searches the text for the first `"rank": N`.
+        head["distributedInfo"] = {"rank": self.rank} | {k: v for k, v in info.items() if k != "rank"}
+        head = {"schemaVersion": head.pop("schemaVersion"), "distributedInfo": head.pop("distributedInfo"), **head}
+        head[METADATA_KEY] = about
+        return head
