@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.load import Progress, load
 from neuron_tb.converters.manifest import Manifest
 from neuron_tb.converters.output import refuse_overwrite, remove_leftovers, safe_name
@@ -89,10 +89,22 @@ def convert(
         except OSError as error:
             reason = error.strerror or error
             raise NeuronTbError(f"{places[target]} cannot be written: {reason}.") from error
-    for file in written:
-        findings.extend(file.findings)
+    findings.extend(_of_all_targets(written))
     manifest.complete(trace, written, findings)
     return Conversion(trace, name, written, findings)
+
+
+def _of_all_targets(written: Sequence[Written]) -> list[Finding]:
+    """The writers' findings; what several formats had to do alike is told once."""
+    by_target: dict[str, Findings] = {}
+    for file in written:
+        by_target.setdefault(file.target, Findings()).extend(file.findings)
+    told: dict[tuple[str, str], Finding] = {}
+    for finding in (f for findings in by_target.values() for f in findings):
+        old = told.get((finding.kind, finding.message))
+        if old is None or old.count < finding.count:
+            told[finding.kind, finding.message] = finding
+    return list(told.values())
 
 
 def run_name(text: str) -> str:

@@ -13,7 +13,7 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import KINETO, SYSTEM_FORMATS, Format, identify
 from neuron_tb.converters.readers.document import open_document
-from neuron_tb.converters.trace import Device, Process, Role, Trace, merge
+from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
 
 Progress = Callable[[str], None]
 """Called with a short text before each stage of long work."""
@@ -179,10 +179,18 @@ def _only_matched(trace: Trace, matches: dict[int, int], findings: Findings) -> 
         where=f"process {trace.processes[others[0]].pid}",
     )
     of_track = np.isin(trace.track_column("process"), list(matches))
-    hosts = {trace.processes[p].host for p in matches}
-    of_host = np.array([trace.processes[t.process].host in hosts for t in trace.tracks], np.bool_)
+    home = {trace.processes[p].host: p for p in reversed(list(matches))}
+    # Samples belong to an instance; they stay, with a process of that instance that stays.
+    tracks = [
+        replace(t, process=home.get(trace.processes[t.process].host, t.process))
+        if t.kind is TrackKind.COUNTER
+        else t
+        for t in trace.tracks
+    ]
+    of_host = np.array([trace.processes[t.process].host in home for t in trace.tracks], np.bool_)
     return replace(
         trace,
+        tracks=tracks,
         slices=trace.slices.take(keep),
         instants=trace.instants.take(of_track[trace.instants.track]),
         counters=trace.counters.take(of_host[trace.counters.track]),
@@ -236,6 +244,13 @@ def _unified_devices(trace: Trace, target: list[int]) -> tuple[list[Device], lis
 def _with_ranks(trace: Trace) -> Trace:
     """Give ranks by order where several processes have framework rows and none has a rank."""
     working = np.unique(trace.slice_process[trace.roles(Role.OPERATOR)]).tolist()
+    ranks = [trace.processes[p].rank for p in working if trace.processes[p].rank is not None]
+    trace.findings.add(
+        "equal_ranks",
+        "several processes say that they are the same rank; they are shown as processes of their "
+        "own",
+        len(ranks) - len(set(ranks)),
+    )
     if len(working) < 2 or any(p.rank is not None for p in trace.processes):
         return trace
     processes = list(trace.processes)

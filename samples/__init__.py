@@ -1,0 +1,1 @@
+"""Synthetic captures, and the scripts that write them."""

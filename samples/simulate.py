@@ -408,16 +408,14 @@ class Thread:
     ) -> int:
         """Schedule an execution of this length; returns when the host knows that it is done."""
         execution = self.schedule(name, inputs, us)
-        return execution.finish(
-            execution.start_ns + self.process.length(device_us, self.process.spread)
-        )
+        length_ns = self.process.length(device_us, self.process.spread)
+        return execution.finish(execution.start_ns + length_ns)
 
 
 def _cache_key(name: str, inputs: Sequence[Input]) -> str:
     """A key in the form that AWS's screenshots show: operator, inputs, hash."""
-    tensors = [
-        t for v in inputs if not isinstance(v, str) for t in (v if isinstance(v, tuple) else (v,))
-    ]
+    lists = [v if isinstance(v, tuple) else (v,) for v in inputs if not isinstance(v, str)]
+    tensors = [tensor for value in lists for tensor in value]
     shapes = "_".join(
         f"[{','.join(map(str, t.shape))}]:{t.dtype.removeprefix('c10::')}" for t in tensors[:4]
     )
@@ -566,7 +564,7 @@ def write_system_profile(
     *,
     hbm_bytes: int,
     documented_spelling: bool = False,
-    **samples: list[Json],
+    samples: dict[str, list[Json]] | None = None,
 ) -> Path:
     """Explorer's ``system_profile.json`` for these processes.
 
@@ -574,6 +572,7 @@ def write_system_profile(
     and a ``group``) instead of as newer files have it (``trace_event``, ``nc_idx``).
     ``samples``: the lists ``mem_usage``, ``cpu_util`` and ``device_mem_usage``.
     """
+    samples = samples or {}
     rows = sorted((r for p in processes for r in p.rows), key=lambda r: r["timestamp"])
     first = min(r["timestamp"] for r in rows)
     last = max(r["timestamp"] + r["duration"] for r in rows)

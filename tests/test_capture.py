@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,18 @@ def test_rows_of_processes_that_were_not_asked_for_are_left_out(tmp_path: Path) 
     assert [p.pid for p in both.processes] == [501, 502]
     assert [p.rank for p in both.processes] == [0, 1]
     assert both.executions.duration_ns.tolist() == [6000, 7000]
+
+
+def test_an_instances_samples_stay_with_a_process_that_stays(tmp_path: Path) -> None:
+    aws_layout(tmp_path / "out", pid=501)
+    second = aws_layout(tmp_path / "out", pid=502)
+    path = profile(tmp_path / "out" / "system_profile.json", 501, 502)
+    document = json.loads(path.read_text())
+    sample = {"instance_id": HOST, "timestamp": 1759300074000005000, "usage": 7}
+    write_json(path, {**document, "mem_usage": [sample]})
+    trace = load(second)
+    assert [p.pid for p in trace.processes] == [502]
+    assert trace.counters.value.tolist() == [7.0]
 
 
 def test_equal_process_ids_on_two_hosts_are_two_processes(tmp_path: Path) -> None:

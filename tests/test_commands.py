@@ -122,7 +122,21 @@ def test_convert_writes_all_targets_and_says_what_to_do_next(samples: Path, tmp_
     assert any(f.startswith("naive/") and f.endswith(".pt.trace.json.gz") for f in found)
     assert "kineto/naive/rank0.trace.json.gz" in found
     assert "perfetto/naive.pftrace" in found
-    assert len(found) == 4
+    assert found >= {"naive.json"}
+    assert len(found) == 5
+
+
+def test_the_list_of_a_runs_files_is_complete_and_survives_writing_in_parts(
+    samples: Path, tmp_path: Path
+) -> None:
+    source, out = samples / "rmsnorm" / "naive", tmp_path / "out"
+    for target in ("perfetto", "kineto"):
+        assert run("convert", source, "-o", out, "--to", target).exit_code == 0
+    listed = json.loads((out / "naive.json").read_text())
+    assert [f["target"] for f in listed["files"]] == ["perfetto", "kineto"]
+    for file in listed["files"]:
+        assert (out / file["path"]).stat().st_size == file["bytes"]
+    assert list(out.glob("*.unfinished")) == []
 
 
 def test_convert_json_lists_what_was_written(samples: Path, tmp_path: Path) -> None:

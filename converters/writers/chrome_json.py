@@ -15,7 +15,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from json.encoder import encode_basestring_ascii as quoted
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,6 +42,9 @@ LARGEST_TIME_US = 2**43
 
 METADATA_KEY = "neuron_tb"
 """The top-level key under which a file says who made it, from what, and what it shows."""
+
+quoted = encode_basestring_ascii
+"""A text as a JSON string, in ASCII."""
 
 _SECOND_NS = 1_000_000_000
 _LINES_PER_CHUNK = 20_000
@@ -78,9 +81,7 @@ class EventFile:
 
 
 @contextmanager
-def event_file(
-    path: Path, head: Mapping[str, Any], level: int = GZIP_LEVEL
-) -> Iterator[EventFile]:
+def event_file(path: Path, head: Mapping[str, Any], level: int = GZIP_LEVEL) -> Iterator[EventFile]:
     """A new gzip file whose top-level keys are ``head``, then ``traceEvents``."""
     with path.open("wb") as file:
         events = EventFile(file, head, level)
@@ -257,9 +258,8 @@ def counter_lines(
     for t, p, ts, value in zip(
         counters.track.tolist(), place.tolist(), time, counters.value.tolist(), strict=True
     ):
-        yield (
-            f'{{"ph": "C", {labels[t]}, {places[p]}, "ts": {ts}, "args": {{{units[t]}: {value!r}}}}}'
-        )
+        sample = f"{{{units[t]}: {value!r}}}"
+        yield f'{{"ph": "C", {labels[t]}, {places[p]}, "ts": {ts}, "args": {sample}}}'
 
 
 def flow_lines(
@@ -280,9 +280,7 @@ def flow_lines(
         yield f'{{"ph": "f", "bp": "e", {both}, {places[t]}, "ts": {t_ts}}}'
 
 
-def slice_heads(
-    strings: Sequence[str], category: Int32, name: Int32
-) -> tuple[list[str], Int32]:
+def slice_heads(strings: Sequence[str], category: Int32, name: Int32) -> tuple[list[str], Int32]:
     """The distinct pairs of category and name as text, and the pair of every row."""
     packed = category.astype(np.int64) * len(strings) + name
     distinct, pair = np.unique(packed, return_inverse=True)

@@ -103,7 +103,9 @@ class Events:
         """Give rows a category."""
         self.category[rows] = self.words.intern(category)
 
-    def change(self, row: int, changes: dict[str, Any], *, category: str = "", name: str = "") -> None:
+    def change(
+        self, row: int, changes: dict[str, Any], *, category: str = "", name: str = ""
+    ) -> None:
         """Set arguments, and perhaps category and name, of a row; the source's stay beside them.
 
         An argument that had another value is kept as ``source <key>``, a category as
@@ -297,8 +299,7 @@ def draw_kernels(events: Events, names: Sequence[str], external_id: Int64) -> No
 
 
 def add_markers(events: Events, category: str, names: Sequence[str], external_id: Int64) -> None:
-    """A call without length at the operator's start, where device work has an operator but no
-    recorded call.
+    """Calls without length at their operator's start, for device work whose call is not recorded.
 
     ``names`` and ``external_id``: one per call.
     """
@@ -341,7 +342,9 @@ def write_events(
     places = t.places
     slice_text = events.lines()
     point_text = chain(
-        _instants(events), _memory(events, *memory), _counters(events, counters),
+        _instants(events),
+        _memory(events, *memory),
+        _counters(events, counters),
         _flows(events, flow_category),
     )
     file.add(places.metadata_lines())
@@ -452,7 +455,9 @@ def _flows(events: Events, category: Int32) -> Iterator[str]:
     )
 
 
-def base_metadata(trace: Trace, events: Events, target: str, note: str, findings: Findings) -> dict[str, Any]:
+def base_metadata(
+    trace: Trace, events: Events, target: str, note: str, findings: Findings
+) -> dict[str, Any]:
     """What every file says about itself under ``neuron_tb``."""
     kernels = events.translation.kernels
     own = Findings(trace.findings)

@@ -27,7 +27,6 @@ from neuron_tb.converters.trace import (
     Int32,
     Int64,
     Role,
-    StringTable,
     Trace,
     TrackKind,
     UInt8,
@@ -38,6 +37,8 @@ WINDOW_NOTE = "window: enqueue to completion as the host saw it, not device busy
 """What the arguments of a device row say where no device time was measured."""
 
 _FIRST_FREE_TID = 1_000_000_000  # above every thread id that Linux gives
+_SMALLEST_CORRELATION = 1 << 16
+_LARGEST_CORRELATION = 1 << 52
 _SPANS = "Spans"
 _MOVED_PID = 1_000_000_000
 
@@ -104,7 +105,8 @@ class Calls:
     @property
     def unrecorded(self) -> Bools:
         """Calls that nobody recorded, of a known operator: a marker must stand for them."""
-        return (self.row == NONE) & (self.operator != NONE)
+        found: Bools = (self.row == NONE) & (self.operator != NONE)
+        return found
 
 
 @dataclass(slots=True)
@@ -179,7 +181,9 @@ def device_label(device: Device, instance_type: str | None) -> str:
     if device.family == "neuron":
         chip = chip_of(instance_type).name if instance_type else "AWS Neuron"
         return f"{device.name} ({chip}, shown in CUDA terms)"
-    return device.name if device.family == "cuda" else f"{device.name} (translated into CUDA's terms)"
+    return (
+        device.name if device.family == "cuda" else f"{device.name} (translated into CUDA's terms)"
+    )
 
 
 def device_properties(
@@ -214,7 +218,7 @@ _DIRECTIONS = (
 
 
 def transfer_name(name: str, kind: Kind) -> str:
-    """A copy's or fill's name as CUDA tools expect it; the direction only where the name says it."""
+    """A copy's or fill's name in CUDA's words; with a direction only where the name tells it."""
     if kind is Kind.KERNEL or name.startswith(("Memcpy", "Memset")):
         return name
     if kind is Kind.MEMSET:
@@ -301,9 +305,24 @@ class _Translator:
         parent, depth, on_host = self._place_host_rows(kernel)
         self._place_tracks()
         return Translation(
-            self.trace, self.process, self.rows, self.start, self.duration, self.place, parent,
-            depth, on_host, kernel, call, kernels, calls, self.places, self.place_of_track,
-            self.host_pid, self.device_number, self.findings,
+            self.trace,
+            self.process,
+            self.rows,
+            self.start,
+            self.duration,
+            self.place,
+            parent,
+            depth,
+            on_host,
+            kernel,
+            call,
+            kernels,
+            calls,
+            self.places,
+            self.place_of_track,
+            self.host_pid,
+            self.device_number,
+            self.findings,
         )
 
     def _number_devices(self, most: int | None) -> dict[int, int]:
@@ -380,9 +399,9 @@ class _Translator:
         order = np.argsort(first, kind="stable")
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
-        first = first[order].astype(np.int32)
+        first_kernel: Int32 = first[order].astype(np.int32)
         kernels.call[:] = place[group.reshape(-1)]
-        row, seen = launch[first].copy(), operator[first]
+        row, seen = launch[first_kernel].copy(), operator[first_kernel]
         _, owner = np.unique(row, return_index=True)
         owns = np.zeros(len(row), np.bool_)
         owns[owner] = True
@@ -390,8 +409,8 @@ class _Translator:
         call = np.full(len(self.rows), NONE, np.int32)
         recorded = row != NONE
         call[row[recorded]] = np.flatnonzero(recorded)
-        correlation = self._correlations(kernels, row, first)
-        return call, Calls(row, seen, correlation, kernels.kind[first], first)
+        correlation = self._correlations(kernels, row, first_kernel)
+        return call, Calls(row, seen, correlation, kernels.kind[first_kernel], first_kernel)
 
     def _correlations(self, kernels: Kernels, row: Int32, first: Int32) -> Int64:
         """The source's own numbers where they do the job, fresh ones above them elsewhere."""
@@ -403,10 +422,13 @@ class _Translator:
         np.logical_and.at(agree, kernels.call, same)
         _, number, count = np.unique(wanted, return_inverse=True, return_counts=True)
         keep = agree & (wanted > 0) & (count[number.reshape(-1)] == 1)
-        highest = int(own.max(initial=0))
-        if highest > 2**52:
+        highest = max(int(own.max(initial=0)), 0)
+        if highest > _LARGEST_CORRELATION:
             keep[:], highest = False, 0
-        wanted[~keep] = max(highest, 0) + 1 + np.arange(np.count_nonzero(~keep))
+        # HTA keeps row numbers in a column of these numbers' own integer type.
+        shift = _SMALLEST_CORRELATION if highest < _SMALLEST_CORRELATION else 0
+        wanted[keep] += shift
+        wanted[~keep] = highest + shift + 1 + np.arange(np.count_nonzero(~keep))
         return wanted
 
     def _streams(self, kernels: Kernels) -> Int32:
@@ -445,7 +467,10 @@ class _Translator:
         self._stream_of_track = {
             t: (device, numbers[device, t, number]) for device, t, number in keys if number == 0
         }
-        found = [numbers[key] for key in zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)]
+        found = [
+            numbers[key]
+            for key in zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)
+        ]
         return np.array(found, np.int32)
 
     # -- places -----------------------------------------------------------------------------
@@ -489,7 +514,9 @@ class _Translator:
                     self.place[rows] = self.places.number(*shared)
                     continue
                 self._count_crossings(crossings)
-            layout = lay_out(self.track[rows], self.start[rows], self.duration[rows], self._resolution)
+            layout = lay_out(
+                self.track[rows], self.start[rows], self.duration[rows], self._resolution
+            )
             self.duration[rows] = layout.end_ns - self.start[rows]
             name = self.trace.tracks[track].name + ("" if shared is None else " (parts)")
             self._place_in_lanes(rows, layout.lane, pid, name, None)
@@ -546,7 +573,8 @@ class _Translator:
             for key in crossing.tolist():
                 keys = self._separate_layers(rows, keys, key, layers, names)
             layout = lay_out(keys, self.start[rows], self.duration[rows], self._resolution)
-        self._count_crossings(layout.crossings)
+        windows = self.role[rows] == Role.WINDOW  # these overlap by nature
+        self._count_crossings(int(np.count_nonzero(layout.lane[~windows])))
         self.findings.add(
             "end_rounded",
             "ends within the source's own resolution after their parent's were set to it",

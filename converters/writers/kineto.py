@@ -107,7 +107,8 @@ def _refuse_foreign_files(folder: Path) -> None:
     others = [name for name in names if not _FILE_NAME.fullmatch(name)]
     if others:
         raise NeuronTbError(
-            f"{folder} holds other files too ({others[0]}) and is not replaced; choose another --run."
+            f"{folder} holds other files too ({others[0]}) and is not replaced; choose "
+            "another --run."
         )
 
 
@@ -247,7 +248,9 @@ class _Plan:
     def _head(self) -> dict[str, Any]:
         t, kernels = self.t, self.t.kernels
         own = base_metadata(self.trace, self.events, TARGET, _NOTE, self.findings)
-        own["device_busy_ns"] = union_length(kernels.start_ns, kernels.start_ns + kernels.duration_ns)
+        own["device_busy_ns"] = union_length(
+            kernels.start_ns, kernels.start_ns + kernels.duration_ns
+        )
         base_ns = self.base_ns if self.trace.clock.kind is ClockKind.EPOCH else None
         head = head_of(self.trace, self.process, base_ns, own)
         about = head.pop(METADATA_KEY)
@@ -256,7 +259,13 @@ class _Plan:
             head["deviceProperties"] = device_properties(t, self.instance_type, count)
         info = head.get("distributedInfo", {})
         # HTA searches the text for the first `"rank": N`.
-        head["distributedInfo"] = {"rank": self.rank} | {k: v for k, v in info.items() if k != "rank"}
-        head = {"schemaVersion": head.pop("schemaVersion"), "distributedInfo": head.pop("distributedInfo"), **head}
+        head["distributedInfo"] = {"rank": self.rank} | {
+            k: v for k, v in info.items() if k != "rank"
+        }
+        head = {
+            "schemaVersion": head.pop("schemaVersion"),
+            "distributedInfo": head.pop("distributedInfo"),
+            **head,
+        }
         head[METADATA_KEY] = about
         return head

@@ -12,9 +12,8 @@ never again.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name
-from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Process, Role, Trace
+from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Role, Trace
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import (
     METADATA_KEY,
@@ -52,7 +50,6 @@ from neuron_tb.converters.writers.cuda_events import (
     write_events,
 )
 from neuron_tb.converters.writers.cuda_words import (
-    Translation,
     collective,
     device_properties,
     translate,
@@ -70,8 +67,11 @@ _NOTE = (
     "'GPU', 'CUDA' and 'Tensor Core' in its pages are the plugin's words, not the hardware's"
 )
 _KNOWN_CATEGORIES = frozenset(
-    "trace cpu_op operator runtime kernel memcpy gpu_memcpy memset gpu_memset python memory "
-    "python_function user_annotation gpu_user_annotation forward_backward".split()
+    (
+        *("trace", "cpu_op", "operator", "runtime", "kernel", "memcpy", "gpu_memcpy", "memset"),
+        *("gpu_memset", "python", "memory", "python_function", "user_annotation"),
+        *("gpu_user_annotation", "forward_backward"),
+    )
 )
 _COLLECTIVES = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 _COLLECTIVE_NAMES = frozenset(f"{lib}:{c}" for lib in ("nccl", "gloo") for c in _COLLECTIVES)
@@ -86,6 +86,7 @@ _TENSOR_CORE = re.compile(
 )
 _PROFILER_SPAN = "PyTorch Profiler (0)"
 _MODULE_ID = re.compile(r'"Python module id"\s*:\s*(?!null)')
+_EXTERNAL_ID = re.compile(r'"External id"\s*:\s*(\d+)\s*[,}]')
 _TYPES = {
     "long int": "long int",
     "long": "long int",
@@ -257,7 +258,9 @@ class _Plan:
             "collectives; they are drawn in the Trace view only",
             int(np.count_nonzero(copies)),
         )
-        events.set_category((annotation | operator) & names.step[name] & ~self.step, "step_annotation")
+        events.set_category(
+            (annotation | operator) & names.step[name] & ~self.step, "step_annotation"
+        )
         short = (role == Role.SPAN) & (name == names.profiler_span) & (t.duration_ns < 1000)
         events.set_category(short, "span")
         known = (annotation | operator) & names.collective[name]
@@ -339,7 +342,10 @@ class _Plan:
         names = [self._without_tensor_core(name) for name in kernel_names(t)]
         draw_kernels(events, names, of_kernel)
         for call in np.flatnonzero(calls.row != NONE).tolist():
-            changes = {"correlation": int(calls.correlation[call]), "External id": int(of_call[call])}
+            changes = {
+                "correlation": int(calls.correlation[call]),
+                "External id": int(of_call[call]),
+            }
             events.change(int(calls.row[call]), changes, category="runtime")
         add_markers(events, "runtime", ["launch (not recorded)"] * len(calls.row), of_call)
         linked = calls.operator[t.kernels.call] != NONE
@@ -415,7 +421,13 @@ class _Plan:
         new = np.flatnonzero(~known)
         fresh = fresh_numbers(ids, len(new))
         of_kernel[found.kernel[new]] = fresh
-        if len(self.names.libraries(t.name[self.known_collective]) | ({"nccl"} if len(new) else set())) > 1:
+        if (
+            len(
+                self.names.libraries(t.name[self.known_collective])
+                | ({"nccl"} if len(new) else set())
+            )
+            > 1
+        ):
             self.findings.add(
                 "collective_libraries_mixed",
                 "the capture has collectives of several libraries: the plugin shows no "
@@ -431,11 +443,11 @@ class _Plan:
             t.new_place("collectives on the device (for the Distributed view)")
             for _ in range(int(lane.max(initial=0)) + 1)
         ]
-        arguments = []
-        for number, external in zip(new.tolist(), fresh.tolist(), strict=True):
-            operator = int(found.operator[number])
-            sizes = _sizes(decoded_lazily(self.events.arguments[operator])) if operator >= 0 else {}
-            arguments.append({"External id": external, **sizes})
+        sizes = self._sizes_of(found.operator[new])
+        arguments = [
+            {"External id": external, **size}
+            for external, size in zip(fresh.tolist(), sizes, strict=True)
+        ]
         self.events.add(
             kernels.start_ns[rows],
             kernels.duration_ns[rows],
@@ -445,6 +457,23 @@ class _Plan:
             arguments,
             "the device's interval of a collective, under the name that the Distributed view knows",
         )
+
+    def _sizes_of(self, operators: Int32) -> list[dict[str, Any]]:
+        """Dimensions and types of each operator's tensors, said by it or by a row inside it."""
+        t, arguments = self.t, self.events.arguments
+        found: dict[int, dict[str, Any]] = {}
+        owner = np.full(len(t.rows), NONE, np.int32)
+        inside = np.unique(operators[operators != NONE])
+        owner[inside] = inside
+        while len(inside):
+            for row in inside.tolist():
+                sizes = _sizes(decoded_lazily(arguments[row]))
+                if sizes:
+                    found.setdefault(int(owner[row]), sizes)
+            children = np.flatnonzero((t.parent != NONE) & np.isin(t.parent, inside))
+            owner[children] = owner[t.parent[children]]
+            inside = children.astype(np.int32)
+        return [found.get(operator, {}) for operator in operators.tolist()]
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -462,7 +491,9 @@ class _Plan:
         cause = np.where(calls.row != NONE, calls.row, calls.operator)
         start = t.start_ns[cause]
         end = np.where(calls.row != NONE, t.start_ns[cause] + t.duration_ns[cause], start)
-        first, last = _ranges(kernels.call, kernels.start_ns, kernels.start_ns + kernels.duration_ns, len(cause))
+        first, last = _ranges(
+            kernels.call, kernels.start_ns, kernels.start_ns + kernels.duration_ns, len(cause)
+        )
         order = np.flatnonzero(has_runtime)
         order = order[np.argsort(start[order], kind="stable")]
         host = [(int(start[c]), int(end[c]), int(first[c]), int(last[c])) for c in order]
@@ -493,7 +524,7 @@ class _Plan:
         would put a child outside its parent, or a row into its neighbour, and drop it. Only the
         text of the duration changes, by far less than the nanosecond that the source resolves.
         """
-        t, events = self.t, self.events
+        events = self.events
         rows = np.flatnonzero(self.tree)
         start, duration = events.start_ns[rows] - self.base_ns, events.duration_ns[rows]
         end, place = start + duration, events.place[rows].astype(np.int64)
@@ -515,7 +546,7 @@ class _Plan:
     # -- flows, memory, head ----------------------------------------------------------------
 
     def _flow_categories(self) -> Int32:
-        """``forward_backward`` where the plugin can take the arrows, the source's word elsewhere."""
+        """``forward_backward`` where the plugin can take the arrows, else the source's word."""
         source, target, kind = process_flows(self.t)
         names = self.names
         category = names.unknown_category(self.events)[kind] if len(kind) else kind.copy()
@@ -565,11 +596,17 @@ class _Plan:
             and bool(in_module.all())
             and bool(around_sources[module].all())
             and not accumulate[first[starts_group]].any()
-            and bool((self._ancestor(np.flatnonzero(module).astype(np.int32), backward) == NONE).all())
+            and bool(
+                (self._ancestor(np.flatnonzero(module).astype(np.int32), backward) == NONE).all()
+            )
         )
-        return "" if fine else (
-            "arrows from forward to backward operators keep the source's category: with them the "
-            "plugin would drop backward work that lies in no module from its tables"
+        return (
+            ""
+            if fine
+            else (
+                "arrows from forward to backward operators keep the source's category: with them "
+                "the plugin would drop backward work that lies in no module from its tables"
+            )
         )
 
     def _ancestor(self, rows: Int32, among: Bools) -> Int32:
@@ -642,7 +679,8 @@ class _Names:
         """For every string a category that the plugin does not know."""
         words = events.words
         numbers = [
-            words.intern(f"source {text}") if text.lower() in _KNOWN_CATEGORIES
+            words.intern(f"source {text}")
+            if text.lower() in _KNOWN_CATEGORIES
             else words.intern(text or "other")
             for text in self._strings
         ]
@@ -711,8 +749,11 @@ def _consistent_sizes(arguments: dict[str, Any]) -> bool:
     values = [msgspec.json.decode(arguments[key]) for key in _SIZE_KEYS if key in arguments]
     if not values:
         return True
-    return len(values) == 2 and _flat(values[0]) and isinstance(values[1], list) and (
-        len(values[0]) <= len(values[1])
+    return (
+        len(values) == 2
+        and _flat(values[0])
+        and isinstance(values[1], list)
+        and (len(values[0]) <= len(values[1]))
     )
 
 
@@ -750,8 +791,5 @@ def _renamed_unless(arguments: str, key: str, kind: Any) -> str:
 
 
 def _says_external_id(arguments: str, number: int) -> bool:
-    return (
-        re.search(rf'"External id"\s*:\s*{number}\s*[,}}]', arguments) is not None
-        and '"external id"' not in arguments
-    )
-
+    match = _EXTERNAL_ID.search(arguments)
+    return match is not None and match[1] == str(number) and '"external id"' not in arguments

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,10 @@ def _at_least(value: object, least: int) -> bool:
 
 def _open(path: Path) -> dict[str, Any]:
     """What HTA makes of a file."""
-    from hta.trace_analysis import TraceAnalysis
-
     document = read_document(path)
     found: dict[str, Any] = {"views": [], "problems": []}
     rank = int(document.head["distributedInfo"]["rank"])
-    analysis = TraceAnalysis(
+    analysis = import_module("hta.trace_analysis").TraceAnalysis(
         trace_files={rank: str(path)}, trace_dir=str(path.parent), include_last_profiler_step=True
     )
     rows = analysis.t.get_trace(rank)

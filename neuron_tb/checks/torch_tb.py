@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -73,25 +75,26 @@ def _judge(report: Report, document: Document, found: dict[str, Any]) -> None:
 
 def _open(paths: list[str]) -> dict[str, Any]:
     """What the plugin makes of these files; the first one is described."""
-    from torch_tb_profiler import consts
-    from torch_tb_profiler.profiler.data import DistributedRunProfileData, RunProfileData
-    from torch_tb_profiler.profiler.run_generator import RunGenerator
-
+    data_module = import_module("torch_tb_profiler.profiler.data")
+    generator = import_module("torch_tb_profiler.profiler.run_generator").RunGenerator
+    pattern = import_module("torch_tb_profiler.consts").WORKER_PATTERN
     found: dict[str, Any] = {"views": [], "problems": []}
     loaded = []
     for path in paths:
-        match = consts.WORKER_PATTERN.match(Path(path).name)
+        match = pattern.match(Path(path).name)
         if match is None:
             found["problems"].append(f"{Path(path).name} is no name that the plugin looks for")
             return found
         with tempfile.TemporaryDirectory() as cache:
-            data = RunProfileData.parse(match[1], 1, path, cache)
-        loaded.append((data, RunGenerator(match[1], 1, data).generate_run_profile()))
+            data = data_module.RunProfileData.parse(match[1], 1, path, cache)
+        loaded.append((data, generator(match[1], 1, data).generate_run_profile()))
     data, profile = loaded[0]
-    spread = [DistributedRunProfileData(d) for d, _ in loaded]
+    spread = [data_module.DistributedRunProfileData(d) for d, _ in loaded]
     # The plugin sends both between processes; what cannot be pickled never appears.
     pickle.dumps((profile, spread[0]))
-    found["device_self_us"] = float(sum(op.self_device_duration for op in data.op_list_groupby_name))
+    found["device_self_us"] = float(
+        sum(op.self_device_duration for op in data.op_list_groupby_name)
+    )
     found["root_kernels"] = sum(
         kernel.calls for kernel in data.kernel_list_groupby_name_op if kernel.op_name == _ROOT
     )
@@ -129,8 +132,6 @@ def _views(data: Any, profile: Any) -> dict[str, Callable[[], str]]:
         return f"{len(profile.kernel_table['data']['rows'])} kernel names"
 
     def trace() -> str:
-        import gzip
-
         raw = gzip.decompress(Path(profile.trace_file_path).read_bytes())
         if profile.has_kernel:
             raw = gzip.decompress(profile.append_gpu_metrics(raw))
@@ -157,19 +158,19 @@ def _views(data: Any, profile: Any) -> dict[str, Callable[[], str]]:
         "Memory": memory,
         "Module": modules,
     }
-    offered = {v.display_name: known[v.display_name] for v in profile.views if v.display_name in known}
+    offered = {
+        v.display_name: known[v.display_name] for v in profile.views if v.display_name in known
+    }
     return {**offered, "Call tree": tree}
 
 
 def _distributed(spread: list[Any], paths: list[str]) -> str:
-    from torch_tb_profiler.profiler.loader import RunLoader
-    from torch_tb_profiler.run import Run
-
+    loader = import_module("torch_tb_profiler.profiler.loader").RunLoader
     folder = Path(paths[0]).parent
-    run = Run(folder.name, str(folder))
+    run = import_module("torch_tb_profiler.run").Run(folder.name, str(folder))
     for profile in spread:
         run.add_profile(profile)
-    made = RunLoader(folder.name, str(folder), None)._process_spans(run)
+    made = loader(folder.name, str(folder), None)._process_spans(run)
     if not made or made[0] is None:
         return "not offered: the ranks' collectives do not match"
     rows = {worker: len(table["rows"]) for worker, table in made[0].comm_ops["data"].items()}

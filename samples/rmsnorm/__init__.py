@@ -1,0 +1,1 @@
+"""AWS's RMSNorm example, re-created."""

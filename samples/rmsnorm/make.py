@@ -134,5 +134,6 @@ def make(directory: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for path in make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent):
-        print(path)
+    here = Path(__file__).resolve().parent
+    for path in make(Path(sys.argv[1]) if len(sys.argv) > 1 else here):
+        sys.stdout.write(f"{path}\n")

@@ -1,0 +1,1 @@
+"""A training capture of two ranks, made up."""

@@ -7,6 +7,7 @@ Every length is invented, in the range of the ones that AWS has published for sm
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Generator, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from neuron_tb.samples.simulate import (
     BASE_NS,
     Core,
+    Input,
     Json,
     Process,
     Tensor,
@@ -124,7 +126,7 @@ def forward(rank: Rank) -> list[Json]:
         made.append(relu)
         made += linear(rank, 1, HIDDEN, X)
     main.spend(5.0)
-    inputs = [X, X, "1"]
+    inputs: list[Input] = [X, X, "1"]
     with main.operator("aten::mse_loss", inputs, sequence=rank.next_sequence()) as loss:
         main.spend(9.0)
         rank.memory.allocate(main, "neuron", "loss", LOSS.bytes)
@@ -144,7 +146,7 @@ def linear(rank: Rank, layer: int, given: Tensor, made: Tensor) -> list[Json]:
             main.spend(2.0)
             with main.operator("aten::t", [weight], sequence=sequence) as t:
                 main.spend(3.5)
-            inputs = [bias, given, turned, "1", "1"]
+            inputs: list[Input] = [bias, given, turned, "1", "1"]
             with main.operator("aten::addmm", inputs, sequence=rank.next_sequence()) as addmm:
                 main.spend(8.0)
                 rank.memory.allocate(main, "neuron", f"linear {layer}", made.bytes)
@@ -210,12 +212,12 @@ def backward(rank: Rank, forwards: list[Json]) -> None:
 def all_reduce(rank: Rank) -> Generator[int, int, None]:
     """The gradients of both ranks are added; the faster rank waits in the barrier."""
     main = rank.main
-    collective = {"Collective name": "allreduce", "dtype": "BFloat16", "Rank": rank.rank}
+    collective: Json = {"Collective name": "allreduce", "dtype": "BFloat16", "Rank": rank.rank}
     collective |= {"In msg nelems": BUCKET.shape[0], "Out msg nelems": BUCKET.shape[0]}
     collective |= {"In split size": "[]", "Out split size": "[]", "Group size": 2}
     collective |= {"Process Group Name": "0", "Process Group Description": "default_pg"}
     collective |= {"Process Group Ranks": "[0, 1]"}
-    inputs = [(BUCKET,), "", "", "", "False", "-1"]
+    inputs: list[Input] = [(BUCKET,), "", "", "", "False", "-1"]
     with main.operator("c10d::allreduce_", inputs, sequence=rank.sequence + 1):
         main.spend(11.0)
         with main.operator("record_param_comms", **collective):
@@ -240,7 +242,7 @@ def optimizer_step(rank: Rank) -> int:
     main = rank.main
     steps = tuple(Tensor((), "float") for _ in PARAMETERS)
     rates = ["0.001", "0.90000000000000002", "0.999", "0.01", "1e-08", "False", "False", "", ""]
-    inputs = [PARAMETERS, PARAMETERS, PARAMETERS, PARAMETERS, "", steps, *rates]
+    inputs: list[Input] = [PARAMETERS, PARAMETERS, PARAMETERS, PARAMETERS, "", steps, *rates]
     with main.annotation("Optimizer.step#AdamW.step"):
         main.spend(38.0, spread=0.1)
         with main.operator("aten::_fused_adamw_", inputs):
@@ -297,28 +299,34 @@ def sampled(ranks: list[Rank]) -> dict[str, list[Json]]:
         busy = [round(base + 3 * noise.random(), 4) for base in (95.0, 94.0, 6.0, 2.0)]
         for cpu, util in enumerate(busy):
             add("cpu_util", time_ns, cpu_id=str(cpu), util=util)
-        add("cpu_util", time_ns, cpu_id="average", util=round(sum(busy) / len(busy), 4))
-    for time_ns in range(START_NS, end_ns, nanoseconds(500)):
-        for rank in ranks:
-            used = hbm_use(rank, time_ns)
+        # Not sum(): its rounding of floats changed in Python 3.12.
+        add("cpu_util", time_ns, cpu_id="average", util=round(math.fsum(busy) / len(busy), 4))
+    for rank in ranks:
+        for time_ns, kinds in hbm_use(rank):
             place = {"device_idx": 0, "hbm_idx": rank.rank}
-            add("device_mem_usage", time_ns, **place, total_bytes=sum(used.values()), **used)
+            add("device_mem_usage", time_ns, **place, total_bytes=sum(kinds.values()), **kinds)
+    samples["device_mem_usage"].sort(key=lambda row: row["timestamp"])
     return samples
 
 
-def hbm_use(rank: Rank, time_ns: int) -> dict[str, int]:
-    """Bytes of HBM by kind; the tensors are those that PyTorch's ``[memory]`` events know."""
-    tensors = 4 * BUCKET.bytes
-    for event in rank.memory.events:
-        if event["ts"] <= time_ns and event["args"]["Device Type"] == 20:
-            tensors = event["args"]["Total Allocated"]
-    return {
-        "tensors_bytes": tensors,
+def hbm_use(rank: Rank) -> Iterator[tuple[int, dict[str, int]]]:
+    """Bytes of HBM by kind, at the start and whenever the tensors' changed by over a MiB.
+
+    The tensors are those that PyTorch's ``[memory]`` events know.
+    """
+    others = {
         "tensor_instructions_bytes": 1 << 20,
         "shared_scratchpad_bytes": 256 << 20,
         "collectives_bytes": 64 << 20,
         "dma_rings_runtime_bytes": 24 << 20,
     }
+    shown = 4 * BUCKET.bytes
+    yield rank.start_ns, {"tensors_bytes": shown, **others}
+    for event in rank.memory.events:
+        tensors = event["args"]["Total Allocated"]
+        if event["args"]["Device Type"] == 20 and abs(tensors - shown) > 1 << 20:
+            shown = tensors
+            yield event["ts"], {"tensors_bytes": shown, **others}
 
 
 def make(directory: Path) -> list[Path]:
@@ -327,10 +335,11 @@ def make(directory: Path) -> list[Path]:
     options = {"record_shapes": 1, "profile_memory": 1, "with_stack": 1}
     written = [write_trace(directory, rank, SYNTHETIC, **options) for rank in ranks]
     profile = directory / "system_profile.json"
-    write_system_profile(profile, ranks, SYNTHETIC, hbm_bytes=HBM_BYTES, **sampled(ranks))
+    write_system_profile(profile, ranks, SYNTHETIC, hbm_bytes=HBM_BYTES, samples=sampled(ranks))
     return [*written, profile]
 
 
 if __name__ == "__main__":
-    for path in make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent):
-        print(path)
+    here = Path(__file__).resolve().parent
+    for path in make(Path(sys.argv[1]) if len(sys.argv) > 1 else here):
+        sys.stdout.write(f"{path}\n")

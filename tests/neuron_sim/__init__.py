@@ -1,0 +1,1 @@
+"""A simulated Neuron device for PyTorch; README.md beside this file describes it."""
