@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from neuron_tb.converters.errors import NeuronTbError
     from neuron_tb.converters.load import load
     from neuron_tb.converters.trace import Trace
+    from neuron_tb.profiler.patches import disable, enable, enabled
 
 __all__ = [
     "Comparison",
@@ -32,6 +33,9 @@ __all__ = [
     "__version__",
     "compare",
     "convert",
+    "disable",
+    "enable",
+    "enabled",
     "load",
     "summarize",
 ]
@@ -44,6 +48,9 @@ _HOMES = {
     "Trace": "neuron_tb.converters.trace",
     "compare": "neuron_tb.analysis.comparison",
     "convert": "neuron_tb.converters.convert",
+    "disable": "neuron_tb.profiler.patches",
+    "enable": "neuron_tb.profiler.patches",
+    "enabled": "neuron_tb.profiler.patches",
     "load": "neuron_tb.converters.load",
     "summarize": "neuron_tb.analysis.summary",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -189,3 +190,18 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     result = run("summary", tmp_path / "absent", "--debug")
     assert result.exception is not None
     assert type(result.exception).__name__ == "NeuronTbError"
+
+
+def test_the_same_capture_gives_the_same_bytes(samples: Path, tmp_path: Path) -> None:
+    found = []
+    for seed in ("1", "2"):
+        out = tmp_path / seed
+        subprocess.run(
+            [sys.executable, "-m", "neuron_tb", "convert", samples / "training", "-o", out],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        )
+        files = sorted(p for p in out.rglob("*") if p.is_file())
+        found.append({str(p.relative_to(out)): p.read_bytes() for p in files})
+    assert found[0] == found[1]

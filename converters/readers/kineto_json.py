@@ -299,7 +299,9 @@ class _Reader:
         """A number per event for its (pid, tid)."""
         known = self._raw_threads
         keys = [(e.pid, e.tid) for e in events]
-        for key in set(keys) - known.keys():
+        for key in dict.fromkeys(keys):  # in order of appearance, so that outputs are reproducible
+            if key in known:
+                continue
             clean = (identifier(key[0]), identifier(key[1]))
             known[key] = self.threads.setdefault(clean, len(self.threads))
         return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))

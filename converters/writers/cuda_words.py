@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.hardware import chip_of, peaks_per_logical_core
-from neuron_tb.converters.lanes import lay_out
+from neuron_tb.converters.lanes import innermost_around, lay_out
 from neuron_tb.converters.links import Source
 from neuron_tb.converters.trace import (
     NONE,
@@ -628,21 +628,33 @@ class _Translator:
         if len(np.unique(layers[here])) < 2 or names[key][0] == _SPANS:
             return keys
         accepted = here[layers[here] == layers[here].min()]
-        crossings = self._crossings(rows[accepted])
         keys = keys.copy()
         for layer, what in ((1, "annotations"), (2, "runtime")):
             more = here[layers[here] == layer]
             if not len(more) or layer == layers[here].min():
                 continue
-            both = np.concatenate([accepted, more])
-            together = self._crossings(rows[both])
-            if together <= crossings:
-                accepted, crossings = both, together
-                continue
-            keys[more] = len(names)
-            names.append((self.host_pid, None, f"{names[key][2]} ({what})"))
-            self._count_crossings(together - crossings)
+            cross = self._cross(rows[more], rows[accepted])
+            accepted = np.concatenate([accepted, more[~cross]])
+            if cross.any():
+                keys[more[cross]] = len(names)
+                names.append((self.host_pid, None, f"{names[key][2]} ({what})"))
+                self._count_crossings(int(np.count_nonzero(cross)))
         return keys
+
+    def _cross(self, rows: NDArray[np.intp], others: NDArray[np.intp]) -> Bools:
+        """Which rows begin or end inside one of the others without lying in it."""
+        start, end = self.start[rows], self.start[rows] + self.duration[rows]
+        begin, stop = self.start[others], self.start[others] + self.duration[others]
+        one, same = np.zeros(len(others), np.int32), np.zeros(len(rows), np.int32)
+
+        def around(time: Int64) -> Int32:
+            return innermost_around(one, begin, stop - begin, same, time - 1, time + 1)
+
+        first, last = around(start), around(end)
+        begins = (first != NONE) & (end - stop[first] > self._resolution)
+        ends = (last != NONE) & (begin[last] > start) & (stop[last] - end > self._resolution)
+        crossing: Bools = begins | ends
+        return crossing
 
     def _crossings(self, rows: NDArray[np.intp]) -> int:
         one = np.zeros(len(rows), np.int32)

@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name
-from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Role, Trace
+from neuron_tb.converters.trace import (
+    NONE,
+    Bools,
+    ClockKind,
+    Float64,
+    Int32,
+    Int64,
+    Role,
+    Trace,
+)
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import (
     METADATA_KEY,
@@ -221,6 +230,7 @@ class _Plan:
         self._link()
         self._hide_steps()
         self._exact_ends()
+        self._exact_halves()
         flow_category = self._flow_categories()
         # The plugin looks the host up as device -1: the last one of the list.
         names, arguments, self.memory_devices = translated_memory(self.t, MOST_DEVICES, -1)
@@ -328,7 +338,8 @@ class _Plan:
     def _link(self) -> None:
         t, events, calls = self.t, self.events, self.t.calls
         collectives = self._collectives()
-        used = np.concatenate([calls.operator, collectives.row])
+        known = np.flatnonzero(self.known_collective & self.tree).astype(np.int32)
+        used = np.concatenate([calls.operator, known])
         ids, _ = external_ids(t, used)
         for row in np.unique(used[used != NONE]).tolist():
             if not _says_external_id(events.arguments[row], int(ids[row])):
@@ -533,15 +544,45 @@ class _Plan:
         code = code.reshape(-1) + np.concatenate([place, place]) * (len(times) + 1)
         _, code, count = np.unique(code, return_inverse=True, return_counts=True)
         touches = count[code.reshape(-1)[len(rows) :]] > 1
-        begin, stop, length = start / 1000, end / 1000, duration / 1000
-        wrong = np.flatnonzero(touches & (begin + length != stop))
-        exact = stop[wrong] - begin[wrong]
+        begin, stop = start / 1000, end / 1000
+        wrong = np.flatnonzero(touches & (begin + duration / 1000 != stop))
+        self._set_ends(rows[wrong], begin[wrong], stop[wrong])
+
+    def _set_ends(self, rows: NDArray[Any], start: Float64, end: Float64) -> None:
+        """Write durations that added to these starts give these ends, as doubles."""
+        exact = end - start
         for _ in range(4):
-            total = begin[wrong] + exact
-            exact = np.where(total > stop[wrong], np.nextafter(exact, -np.inf), exact)
-            exact = np.where(total < stop[wrong], np.nextafter(exact, np.inf), exact)
-        for row, value in zip(rows[wrong].tolist(), exact.tolist(), strict=True):
-            events.durations[row] = repr(value)
+            total = start + exact
+            exact = np.where(total > end, np.nextafter(exact, -np.inf), exact)
+            exact = np.where(total < end, np.nextafter(exact, np.inf), exact)
+        for row, value in zip(rows.tolist(), exact.tolist(), strict=True):
+            self.events.durations[row] = repr(value)
+
+    def _exact_halves(self) -> None:
+        """Keep the device time of an operator on its side of a half microsecond.
+
+        The plugin's table rounds sums of doubles, half to even: 1164.5 must not become 1165
+        because the sum was off by its last bit.
+        """
+        t, kernels = self.t, self.t.kernels
+        operator = t.calls.operator[kernels.call]
+        linked = np.flatnonzero(operator != NONE)
+        name = t.name[operator[linked]]
+        total = np.zeros(len(self.trace.strings), np.int64)
+        np.add.at(total, name, kernels.duration_ns[linked])
+        half = total[name] % 1000 == 500
+        down = total[name][half] // 1000 % 2 == 0
+        rows = linked[half]
+        start, length = (
+            (kernels.start_ns[rows] - self.base_ns) / 1000,
+            kernels.duration_ns[rows] / 1000,
+        )
+        end = start + length
+        for _ in range(4):
+            wrong = np.where(down, end - start >= length, end - start <= length)
+            end = np.where(wrong, np.nextafter(end, np.where(down, -np.inf, np.inf)), end)
+        some = length > 0
+        self._set_ends(kernels.row[rows][some], start[some], end[some])
 
     # -- flows, memory, head ----------------------------------------------------------------
 

@@ -370,7 +370,8 @@ void Allocator::release(void* pointer) {
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
   static c10::Stream stream(c10::Device device, int64_t id) {
-    return {c10::Stream::UNSAFE, c10::Device(kNeuron, (c10::DeviceIndex)core_of(device)), id};
+    c10::Device core(kNeuron, (c10::DeviceIndex)core_of(device));
+    return c10::Stream(c10::Stream::UNSAFE, core, id);
   }
   static int64_t& time_of(void* event) { return *static_cast<int64_t*>(event); }
 
@@ -617,9 +618,7 @@ std::vector<std::string> operators_run_as_a_whole() {
   }
   std::vector<std::string> chosen;
   for (const auto& op : operators) {
-    if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
-        op.hasKernelForDispatchKey(c10::DispatchKey::CPU))
-      continue;
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
     bool views = false, tensors = false, device = false;
     for (const auto& result : op.schema().returns())
       views |= result.alias_info() && !result.alias_info()->isWrite();
@@ -630,6 +629,7 @@ std::vector<std::string> operators_run_as_a_whole() {
     bool structured =
         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
     bool decomposed = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+                      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
                       computed.count(op.schema().name());
     if (!views && (structured || decomposed) && (tensors || device)) {
       const auto& name = op.operator_name();

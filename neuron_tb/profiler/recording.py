@@ -1,0 +1,52 @@
+"""The inner profile of torch (``torch.autograd.profiler.profile``) as it runs on Neuron."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.autograd import profiler as autograd_profiler
+
+from neuron_tb.profiler import window as windows
+from neuron_tb.profiler.device import synchronize_all
+from neuron_tb.profiler.events import as_neuron_events, reclassified
+
+_Base: Any = autograd_profiler.profile
+
+
+class Recording(_Base):  # type: ignore[misc]
+    """torch's own object, given this class by :func:`adopt`: nothing in torch is replaced."""
+
+    def _start_trace(self) -> None:
+        window = windows.of(self)
+        if window is not None and window.options.sync_start:
+            synchronize_all(window.options.backend)
+        super()._start_trace()
+
+    def __exit__(self, *error: Any) -> Any:
+        window = windows.of(self)
+        if window is not None and self.enabled:
+            synchronize_all(window.options.backend)
+        return super().__exit__(*error)
+
+    def _parse_kineto_results(self, *arguments: Any, **more: Any) -> Any:
+        return reclassified(super()._parse_kineto_results(*arguments, **more))
+
+    def _ensure_function_events(self) -> None:
+        super()._ensure_function_events()
+        as_neuron_events(self._function_events)
+
+    def export_chrome_trace(self, path: Any, *arguments: Any, **more: Any) -> None:
+        window = windows.of(self)
+        if window is None or more.get("use_python_export"):
+            super().export_chrome_trace(path, *arguments, **more)
+            return
+        if not windows.copy_of_saved(window, path):
+            super().export_chrome_trace(path, *arguments, **more)
+            window.saved = windows.Path(path).absolute()
+
+
+def adopt(profile: Any, window: windows.Window) -> None:
+    """Make torch's inner profile behave as a :class:`Recording`."""
+    if type(profile) is _Base:
+        profile.__class__ = Recording
+    windows.attach(profile, window)
