@@ -24,6 +24,7 @@ _FRAMEWORK = re.compile(
 )
 _SYSTEM = re.compile(r"system[_-]profile\.json|system[_-]trace\.json|integrated_trace\.json", re.I)
 _NOT_READ = re.compile(r"framework_mapping_.*|device_profile_model_.*|.*_nc_\d+_session_\d+\.json")
+_EVENTS_TABLE = re.compile(r"SystemProfileEvents(_\d+)?\.parquet")
 _ANY_JSON = re.compile(r".*\.json(\.gz)?", re.IGNORECASE)
 _GENERIC_STEMS = {"trace", "pytorch_trace", "neuron_trace", "system_profile", "profile"}
 _RAW_NAMES = ("ntrace.pb", "trace_info.pb", "cpu_util.pb", "host_mem.pb")
@@ -129,6 +130,9 @@ def _in_directory(root: Path) -> list[Capture]:
             capture.framework.append(path)
         elif kind == "system":
             capture.system.append(path)
+        elif kind == "table":
+            if path.parent not in capture.system:
+                capture.system.append(path.parent)
         elif kind == "raw":
             capture.raw.append(path)
         elif kind == "listed":
@@ -171,7 +175,8 @@ def _directories_above(directory: Path) -> list[Path]:
 
 def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
     capture = _capture_at(path.parent)
-    if _SYSTEM.fullmatch(path.name) or _has_rows_of_a_profile(path):
+    is_profile = _SYSTEM.fullmatch(path.name) or _EVENTS_TABLE.fullmatch(path.name)
+    if is_profile or path.suffix == ".parquet" or _has_rows_of_a_profile(path):
         capture.system.append(path)
         return capture
     capture.framework.append(path)
@@ -203,6 +208,8 @@ def _kind(path: Path) -> str:
         return "raw"
     if path.suffix in _OPAQUE_SUFFIXES or _NOT_READ.fullmatch(path.name):
         return "listed"
+    if path.suffix == ".parquet":
+        return "table" if _EVENTS_TABLE.fullmatch(path.name) else "listed"
     if _SYSTEM.fullmatch(name):
         return "system"
     if _FRAMEWORK.fullmatch(name):

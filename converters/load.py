@@ -11,8 +11,7 @@ import numpy as np
 from neuron_tb.converters.capture import Capture, Found, find
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.readers import KINETO, SYSTEM_FORMATS, Format, identify
-from neuron_tb.converters.readers.document import open_document
+from neuron_tb.converters.readers import KINETO, Format, read_source
 from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
 
 Progress = Callable[[str], None]
@@ -91,7 +90,7 @@ def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trac
             except NeuronTbError as error:
                 failures.append(str(error))
                 continue
-            if kind in SYSTEM_FORMATS:
+            if kind.system:
                 explicit = not capture.framework or len(found.captures) > 1
                 system[resolved] = (trace, explicit)
             else:
@@ -107,11 +106,7 @@ def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trac
 
 
 def _read(path: Path, capture: Capture) -> tuple[Trace, Format]:
-    document = open_document(path)
-    kind = identify(document)
-    if kind is None:
-        raise NeuronTbError(f"{path} is {document.description()}.")
-    trace: Trace = kind.reader.read(document, capture.context(path))
+    trace, kind = read_source(path, capture.context(path))
     empty = not (len(trace.slices) or len(trace.instants) or len(trace.counters))
     only_marks = not (len(trace.slices) or len(trace.counters) or len(trace.memory))
     if kind is KINETO and (empty or only_marks):

@@ -1,48 +1,85 @@
 """One file per input format; this table is the only place that lists them.
 
-A reader module has ``sniff(document) -> bool``, which decides by the document's structure, and
-``read(document, context) -> Trace``. Known names are tried first, structure decides.
+A reader of JSON has ``sniff(document) -> bool``, which decides by the document's structure, and
+``read(document, context) -> Trace``; a reader of another container is known by the container's
+first bytes and has ``read(path, context) -> Trace``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.readers import kineto_json, nrt_events, system_profile
 from neuron_tb.converters.readers.document import Context, Document, open_document
 from neuron_tb.converters.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An input format: its stable name, what to call it in a sentence, and its reader."""
+    """An input format: its reader's module, what to call it, and whether it is Neuron's own.
 
-    name: str
+    ``system``: its processes have no framework operators of their own and join those of a
+    framework trace. ``magic``: the first bytes of the container, when it is not JSON.
+    """
+
+    module: str
     title: str
-    reader: ModuleType
+    system: bool
+    magic: bytes = b""
+
+    @property
+    def reader(self) -> ModuleType:
+        """The module, imported when it is needed."""
+        return import_module(f"{__name__}.{self.module}")
 
 
-KINETO = Format("kineto", "framework trace (Chrome JSON)", kineto_json)
-SYSTEM_PROFILE = Format("system_profile", "Neuron system profile (JSON)", system_profile)
-NRT_EVENTS = Format("nrt_events", "dump of the Neuron runtime's events (JSON)", nrt_events)
-FORMATS = (SYSTEM_PROFILE, NRT_EVENTS, KINETO)
-SYSTEM_FORMATS = (SYSTEM_PROFILE, NRT_EVENTS)
-"""Formats whose processes have no framework operators of their own."""
+KINETO = Format("kineto_json", "framework trace (Chrome JSON)", system=False)
+FORMATS = (
+    Format("explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"),
+    Format("system_profile", "Neuron system profile (JSON)", system=True),
+    Format("nrt_events", "dump of the Neuron runtime's events (JSON)", system=True),
+    KINETO,
+)
+"""Known containers first, then JSON documents from the most to the least specific."""
 
 
-def identify(document: Document) -> Format | None:
-    """The format of an opened document, or None."""
-    return next((f for f in FORMATS if f.reader.sniff(document)), None)
+def read_source(path: Path, context: Context | None = None) -> tuple[Trace, Format]:
+    """Read a file (or a directory of tables) of any known format.
 
-
-def read_file(path: Path, context: Context | None = None) -> Trace:
-    """Read one file of any known format. Raises NeuronTbError with one sentence otherwise."""
+    Raises NeuronTbError, with one sentence, when it is none.
+    """
+    context = context or Context()
+    container = _container(path)
+    if container is not None:
+        trace: Trace = container.reader.read(path, context)
+        return trace, container
     document = open_document(path)
     found = identify(document)
     if found is None:
         raise NeuronTbError(f"{path} is {document.description()}.")
-    trace: Trace = found.reader.read(document, context or Context())
-    return trace
+    trace = found.reader.read(document, context)
+    return trace, found
+
+
+def read_file(path: Path, context: Context | None = None) -> Trace:
+    """The Trace of :func:`read_source`."""
+    return read_source(path, context)[0]
+
+
+def identify(document: Document) -> Format | None:
+    """The format of an opened JSON document, or None."""
+    return next((f for f in FORMATS if not f.magic and f.reader.sniff(document)), None)
+
+
+def _container(path: Path) -> Format | None:
+    if path.is_dir():
+        return FORMATS[0]
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise NeuronTbError(f"{path} cannot be read: {error.strerror}.") from error
+    return next((f for f in FORMATS if f.magic and head.startswith(f.magic)), None)

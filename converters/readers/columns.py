@@ -29,8 +29,11 @@ class ArgumentStore:
         """Starts and lengths of these texts; ``null``, ``{}`` and absent ones have length 0."""
         kept = [b"" if raw in _NO_ARGUMENTS else raw for raw in map(bytes, raws)]
         lengths = np.fromiter(map(len, kept), np.int64, len(kept))
+        return self.add_joined(b"".join(kept), lengths)
+
+    def add_joined(self, text: bytes, lengths: Int64) -> tuple[Int64, Int32]:
+        """Starts and lengths of texts that stand back to back already."""
         starts = self._size + np.cumsum(lengths) - lengths
-        text = b"".join(kept)
         self._parts.append(text)
         self._size += len(text)
         return starts, lengths.astype(np.int32)

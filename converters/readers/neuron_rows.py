@@ -7,12 +7,15 @@ counts inside its process, a physical core (``device_core_idx``, a system table'
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers.columns import ArgumentStore, integer
@@ -23,7 +26,9 @@ from neuron_tb.converters.trace import (
     ClockKind,
     Counters,
     Device,
+    Flows,
     Instants,
+    Int32,
     Int64,
     Process,
     Role,
@@ -83,6 +88,9 @@ class Row(msgspec.Struct, gc=False):
     framework_stream_id: Any = None
 
 
+FlowTexts = list[tuple[str, int]]
+"""(flow id that is no number, row): rows of a process that share one are joined by arrows."""
+
 Sample = tuple[str, str, object, Any, str]
 """(label, unit, time in nanoseconds, value, instance id)."""
 
@@ -99,6 +107,7 @@ class NeuronTraceBuilder:
         self._slices: list[Slices] = []
         self._instants: list[Instants] = []
         self._counters: list[tuple[int, float, int]] = []
+        self._flows: list[tuple[str, int]] = []
         self._processes: dict[tuple[str, int], int] = {}
         self._devices: dict[tuple[int, int], int] = {}
         self._tracks: dict[tuple[object, ...], int] = {}
@@ -110,22 +119,61 @@ class NeuronTraceBuilder:
         time_ns: Int64,
         duration_ns: Int64,
     ) -> None:
-        """Add rows with their arguments; a negative duration makes an instant.
-
-        Points of the hardware's clock have no length either; a runtime call of 0 ns is a call.
-        """
-        names = [str(r.name if r.name is not None else "(unnamed)") for r in rows]
-        roles = [_role(name, row) for name, row in zip(names, rows, strict=True)]
-        tracks = [
-            self._track(name, role, row) for name, role, row in zip(names, roles, rows, strict=True)
-        ]
-        n = len(rows)
-        name = self._table.intern_all((t.removesuffix(_FRAMEWORK_SUFFIX) for t in names), n)
-        category = self._table.intern_all(map(_source, names, rows), n)
-        track, role = np.array(tracks, np.int32), np.array(roles, np.uint8)
+        """Add rows with their arguments (JSON text); a negative duration makes an instant."""
         starts, lengths = self._store.add(raws)
         sequence, exec_id = _identifiers(rows)
-        none = np.full(n, NONE, np.int64)
+        self._add(
+            rows, None, time_ns, duration_ns, sequence, exec_id, starts, lengths, _flow_texts(rows)
+        )
+
+    def add_table(
+        self,
+        kinds: Sequence[Row],
+        kind_of_row: NDArray[np.intp],
+        time_ns: Int64,
+        duration_ns: Int64,
+        sequence_id: Int64,
+        exec_id: Int64,
+        arguments: tuple[bytes, Int64],
+        flows: FlowTexts,
+    ) -> None:
+        """Add the rows of a table by columns.
+
+        ``kinds``: one Row per distinct name and place; ``kind_of_row``: which of them each row
+        is. ``arguments``: JSON texts back to back, and their lengths.
+        """
+        starts, lengths = self._store.add_joined(*arguments)
+        self._add(
+            kinds, kind_of_row, time_ns, duration_ns, sequence_id, exec_id, starts, lengths, flows
+        )
+
+    def _add(
+        self,
+        kinds: Sequence[Row],
+        kind_of_row: NDArray[np.intp] | None,
+        time_ns: Int64,
+        duration_ns: Int64,
+        sequence_id: Int64,
+        exec_id: Int64,
+        starts: Int64,
+        lengths: Int32,
+        flows: FlowTexts,
+    ) -> None:
+        names = [str(r.name if r.name is not None else "(unnamed)") for r in kinds]
+        roles = [_role(name, row) for name, row in zip(names, kinds, strict=True)]
+        tracks = [
+            self._track(name, role, row)
+            for name, role, row in zip(names, roles, kinds, strict=True)
+        ]
+        n = len(kinds)
+        name = self._table.intern_all((t.removesuffix(_FRAMEWORK_SUFFIX) for t in names), n)
+        category = self._table.intern_all(map(_source, names, kinds), n)
+        track, role = np.array(tracks, np.int32), np.array(roles, np.uint8)
+        if kind_of_row is not None:
+            name, category = name[kind_of_row], category[kind_of_row]
+            track, role = track[kind_of_row], role[kind_of_row]
+        none = np.full(len(time_ns), NONE, np.int64)
+        # Points of the hardware's clock have no length; a runtime call of 0 ns is a call.
         point = (duration_ns < 0) | ((role == Role.DEVICE_DETAIL) & (duration_ns == 0))
         slices = Slices(
             time_ns,
@@ -136,14 +184,17 @@ class NeuronTraceBuilder:
             role,
             none,
             none,
-            sequence,
+            sequence_id,
             exec_id,
             starts,
             lengths,
         )
+        first = sum(map(len, self._slices))
+        place = np.where(point, NONE, np.cumsum(~point) - 1 + first)
         self._slices.append(slices.take(~point))
         instants = Instants(time_ns, name, category, track, starts, lengths)
         self._instants.append(instants.take(point))
+        self._flows += [(text, int(place[row])) for text, row in flows if place[row] != NONE]
 
     def add_samples(self, samples: Iterable[Sample]) -> None:
         """Add counter samples; those without a time or a number are counted and left out."""
@@ -182,6 +233,7 @@ class NeuronTraceBuilder:
         trace.counters = Counters(
             np.array(times, np.int64), np.array(values, np.float64), np.array(tracks, np.int32)
         )
+        trace.flows = self._joined_flows(trace)
         times_of_rows = np.concatenate([trace.slices.start_ns, trace.instants.time_ns])
         if len(times_of_rows) and float(np.median(times_of_rows)) < EARLIEST_EPOCH_NS:
             trace.clock = Clock(ClockKind.RELATIVE)
@@ -191,6 +243,24 @@ class NeuronTraceBuilder:
             dict(metadata or {}) if p == 0 else {} for p in range(len(trace.processes))
         ]
         return trace
+
+    def _joined_flows(self, trace: Trace) -> Flows:
+        """Arrows between the rows of a process that share a flow id, in order of time."""
+        process = trace.slice_process
+        groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for text, row in self._flows:
+            groups[int(process[row]), text].append(row)
+        edges: list[tuple[int, int]] = []
+        for rows in groups.values():
+            rows.sort(key=lambda row: int(trace.slices.start_ns[row]))
+            edges += itertools.pairwise(rows)
+        source, target = zip(*edges, strict=True) if edges else ((), ())
+        kind = self._table.intern("flow_id") if edges else NONE
+        return Flows(
+            np.array(source, np.int32),
+            np.array(target, np.int32),
+            np.full(len(edges), kind, np.int32),
+        )
 
     # -- tracks -----------------------------------------------------------------------------
 
@@ -307,19 +377,34 @@ def _role(name: str, row: Row) -> Role:
     return Role.RUNTIME
 
 
+def split_flow_id(value: object) -> tuple[str, int | str]:
+    """What a flow id is: ``sequence`` or ``exec`` with its number, or ``text``."""
+    number = integer(value)
+    if number == NONE:
+        return "text", str(value)
+    return ("sequence" if number >> _SEQUENCE_COUNTER_BITS > 0 else "exec"), number
+
+
+def _flow_ids(row: Row) -> list[Any]:
+    flows = row.flow_id if row.flow_id is not None else row.flow_ids
+    return [] if flows is None else flows if isinstance(flows, list) else [flows]
+
+
+def _flow_texts(rows: Sequence[Row]) -> FlowTexts:
+    found = ((split_flow_id(v), number) for number, r in enumerate(rows) for v in _flow_ids(r))
+    return [(str(value), number) for (kind, value), number in found if kind == "text"]
+
+
 def _identifiers(rows: Sequence[Row]) -> tuple[Int64, Int64]:
     """Sequence and execution ids; flow ids hold both, told apart by their size."""
-    sequence = np.full(len(rows), NONE, np.int64)
-    exec_id = np.full(len(rows), NONE, np.int64)
+    found = {kind: np.full(len(rows), NONE, np.int64) for kind in ("sequence", "exec")}
     for number, row in enumerate(rows):
-        flows = row.flow_id if row.flow_id is not None else row.flow_ids
-        if flows is not None:
-            for value in map(integer, flows if isinstance(flows, list) else [flows]):
-                target = sequence if value >> _SEQUENCE_COUNTER_BITS > 0 else exec_id
-                target[number] = value
+        for kind, value in map(split_flow_id, _flow_ids(row)):
+            if kind != "text":
+                found[kind][number] = value
         own = row.nrta_seq_id if row.nrta_seq_id is not None else row.nrt_sequence_id
         if own is not None:
-            sequence[number] = integer(own)
+            found["sequence"][number] = integer(own)
         if row.exec_id is not None:
-            exec_id[number] = integer(row.exec_id)
-    return sequence, exec_id
+            found["exec"][number] = integer(row.exec_id)
+    return found["sequence"], found["exec"]

@@ -612,8 +612,11 @@ class _Translator:
                 numbers[pid, tid] = len(names)
                 names.append((pid, tid, track.name))
             key_of_track[number] = numbers[pid, tid]
-        layers = np.where(is_runtime[self.track[rows]], 2, self.role[rows] == Role.ANNOTATION)
-        return key_of_track[self.track[rows]], names, layers.astype(np.uint8)
+        layers = np.zeros(len(rows), np.uint8)
+        layers[self.role[rows] == Role.ANNOTATION] = 1
+        layers[self.role[rows] == Role.PYTHON] = 2
+        layers[is_runtime[self.track[rows]]] = 3
+        return key_of_track[self.track[rows]], names, layers
 
     def _separate_layers(
         self,
@@ -623,13 +626,16 @@ class _Translator:
         layers: UInt8,
         names: list[tuple[int | str, int | str | None, str]],
     ) -> Int32:
-        """Where rows of a thread cross, annotations and runtime calls give way to operators."""
+        """Where rows of a thread cross, annotations, Python and the runtime give way in turn.
+
+        A step often ends inside the Python call that ends it: that call gives way to the step.
+        """
         here = np.flatnonzero(keys == key)
         if len(np.unique(layers[here])) < 2 or names[key][0] == _SPANS:
             return keys
         accepted = here[layers[here] == layers[here].min()]
         keys = keys.copy()
-        for layer, what in ((1, "annotations"), (2, "runtime")):
+        for layer, what in ((1, "annotations"), (2, "Python"), (3, "runtime")):
             more = here[layers[here] == layer]
             if not len(more) or layer == layers[here].min():
                 continue

@@ -30,7 +30,7 @@ from neuron_tb.converters.output import (
     replacing_file,
     safe_name,
 )
-from neuron_tb.converters.trace import NONE, ClockKind, Device, Int32, Int64, Trace, TrackKind
+from neuron_tb.converters.trace import NONE, ClockKind, Device, Int32, Int64, Role, Trace, TrackKind
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers import xprof_plan as plans
 from neuron_tb.converters.writers.xspace import PICOSECONDS, Events, Plane, Space, Stat, Text
@@ -77,7 +77,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     refuse_overwrite(folder, destination.force)
     run = _Run.of(trace, chip)
     files = [_HostFile(run, name, processes) for name, processes in _files(trace).items()]
-    with replacing_directory(folder) as unfinished:
+    with replacing_directory(folder, destination.force) as unfinished:
         for file in reversed(files):
             # The overview joins all hosts' warnings: the first file, written last, has them all.
             file.write(unfinished / f"{file.name}{FILE_ENDING}", with_warnings=file is files[0])
@@ -215,6 +215,7 @@ class _Rows:
     track: Int32
     args_start: Int64
     args_length: Int32
+    role: NDArray[np.uint8]
     slice: Int64
 
     @classmethod
@@ -232,6 +233,7 @@ class _Rows:
             both("track").astype(np.int32),
             both("args_start"),
             both("args_length").astype(np.int32),
+            np.concatenate([s.role[slices], np.full(len(instants), Role.OTHER, np.uint8)]),
             np.concatenate([slices, np.full(len(instants), NONE)]).astype(np.int64),
         )
 
@@ -422,6 +424,12 @@ class _HostFile:
         slices = np.flatnonzero(self.run.on_host & mine[trace.slices.track])
         instants = np.flatnonzero(host_track[trace.instants.track])
         line = self._draw_tracks(plane, 1, _Rows.of(trace, slices, instants))
+        unknown = trace.memory.total_allocated == NONE
+        self.findings.add(
+            "memory_without_total",
+            "memory events without a total of bytes in use were left out: XProf would draw them as 0",
+            int(np.count_nonzero(unknown & np.isin(trace.memory.process, self.processes))),
+        )
         for process in self.processes:
             line = self._add_memory(plane, line, process)
         self._add_counters(plane, line, None)
@@ -433,11 +441,12 @@ class _HostFile:
         place = self._order(rows.track)
         layout = lay_out(place, rows.start_ns, rows.duration_ns, self.trace.clock.resolution_ns)
         self.findings.add(
-            "crossing_slices",
-            "slices cross another one of their row; they are drawn in lanes of their own",
-            layout.crossings,
+            "overlapping_slices",
+            "slices that cross another of their row are drawn in lanes of their own (XProf)",
+            # Windows of queued work overlap by their nature; that is nothing to report.
+            int(np.count_nonzero(layout.lane[rows.role != Role.WINDOW])),
         )
-        self.findings.add("rounded_ends", plans.ROUNDED_ENDS, layout.rounded)
+        self.findings.add("end_rounded", plans.ROUNDED_ENDS, layout.rounded)
         events = self._host_events(plane, rows, layout.end_ns)
         for member, lane in _lines(place, layout.lane, layout.order):
             track = self.trace.tracks[rows.track[member[0]]]
@@ -539,6 +548,11 @@ class _HostFile:
         metadata, times, values = [], [], []
         for name, time, value in samples:
             finite = np.isfinite(value)
+            self.findings.add(
+                "counter_not_finite",
+                "counter samples that are no finite number were left out",
+                int(np.count_nonzero(~finite)),
+            )
             metadata.append(np.full(np.count_nonzero(finite), plane.event(name), np.int64))
             times.append(time[finite] - self.run.zero_ns)
             values.append(value[finite].astype(np.float64))

@@ -22,9 +22,7 @@ EAGER = "eager"
 """The one program of everything that was not compiled."""
 EAGER_PROGRAM = 1
 
-ROUNDED_ENDS = (
-    "ends cross another slice by no more than the source's resolution; they were drawn at it"
-)
+ROUNDED_ENDS = "ends within the source's own resolution after their parent's were set to it"
 
 _COMPILED = ("Torch-Compiled Region", "model_default")
 
@@ -188,12 +186,16 @@ def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
             start[first:last], end[first:last], fits[first:last], trace.clock.resolution_ns
         )
     findings.add(
-        "overlapping_executions",
+        "device_overlap",
         "executions overlap an earlier one on the same device: they are drawn in rows of their "
         "own, marked as overlapping, and XProf's tables do not count them",
         int(np.count_nonzero(~fits)),
     )
-    findings.add("rounded_ends", ROUNDED_ENDS, rounded)
+    findings.add(
+        "end_rounded",
+        "ends within the source's own resolution after the next start on XProf's row were set to it",
+        rounded,
+    )
     windows = int(np.count_nonzero(rows.source[row] == Source.WINDOW))
     findings.add(
         "windows_as_device_time",
@@ -397,11 +399,14 @@ def _category(name: str, transfer: bool, linked: bool) -> str:
 
 
 def _path(name: str, taken: set[str]) -> str:
-    """``path:Type`` for an operator's name, different for every name of ``taken``."""
-    kind = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:_LONGEST_TYPE] or "operator"
+    """``path:type`` for an operator's name, different for every name of ``taken``.
+
+    XProf parses the type only as a lower-case identifier, and the path only without ``::``.
+    """
+    kind = re.sub(r"[^a-z0-9_]+", "_", name.lower()).lstrip("_")[:_LONGEST_TYPE] or "operator"
     if kind[0].isdigit():
         kind = f"op_{kind}"
-    base = re.sub(r"[^A-Za-z0-9_./-]+", "_", name.replace("::", ".")).strip("_/-.") or "operator"
+    base = re.sub(r"[^A-Za-z0-9_./-]+", "_", name.replace("::", ".")).lstrip("_/-.") or "operator"
     path, number = base, 1
     while path in taken:
         number += 1

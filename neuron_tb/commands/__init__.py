@@ -14,6 +14,7 @@ _COMMANDS = {
     "compare": "Put captures side by side: did the change help?",
     "info": "Say what a capture holds and what it lacks.",
     "check": "Open what was written with the viewers' own code.",
+    "run": "Run a script so that its GPU profiling records Neuron.",
     "view": "Convert if needed and open in TensorBoard or Perfetto.",
     "demo": "Show AWS's RMSNorm example: table, comparison, TensorBoard, Perfetto.",
 }

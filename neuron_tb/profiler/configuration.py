@@ -5,24 +5,27 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch._C._profiler import _ExperimentalConfig
+from torch._C import _profiler
 
 from neuron_tb.profiler.messages import say_once
 from neuron_tb.profiler.paths import breaks_kineto, usable
+
+_ExperimentalConfig: Any = _profiler._ExperimentalConfig
 
 _DIRECTORY = "profile_output_dir"
 
 
 def configured(
-    user: _ExperimentalConfig | None,
+    user: Any,
     directory: Path,
     arguments: Mapping[str, Any] | None,
     *,
     verbose: bool,
-) -> tuple[_ExperimentalConfig, Path]:
+) -> tuple[Any, Path]:
     """The configuration to profile with, and the directory the Neuron Runtime writes to.
 
     A configuration of the user's that speaks to Neuron wins; only a path in it that would crash
@@ -42,7 +45,7 @@ def configured(
     return (_with_stacks(built) if verbose else built), place
 
 
-def directory_in(config: _ExperimentalConfig | None) -> Path | None:
+def directory_in(config: Any) -> Path | None:
     """The directory that a configuration names."""
     text = config.custom_profiler_config if config is not None else ""
     for entry in text.split(";"):
@@ -52,10 +55,10 @@ def directory_in(config: _ExperimentalConfig | None) -> Path | None:
     return None
 
 
-def _of_torch_neuronx(place: Path, chosen: Mapping[str, Any]) -> _ExperimentalConfig | None:
+def _of_torch_neuronx(place: Path, chosen: Mapping[str, Any]) -> Any:
     """A NeuronConfig of torch_neuronx's own class; None when there is none."""
     try:
-        from torch_neuronx import profiling
+        profiling: Any = import_module("torch_neuronx.profiling")
     except Exception:
         return None
     arguments: dict[str, Any] = {_DIRECTORY: str(place), "correlate_device_time": True}
@@ -78,7 +81,7 @@ def _of_torch_neuronx(place: Path, chosen: Mapping[str, Any]) -> _ExperimentalCo
     return built if isinstance(built, _ExperimentalConfig) else None
 
 
-def _plain(place: Path, chosen: Mapping[str, Any]) -> _ExperimentalConfig:
+def _plain(place: Path, chosen: Mapping[str, Any]) -> Any:
     entries = {_DIRECTORY: str(place), "modes": "RUNTIME", **chosen}
     texts = {
         name: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
@@ -91,7 +94,7 @@ def _plain(place: Path, chosen: Mapping[str, Any]) -> _ExperimentalConfig:
     return _ExperimentalConfig(custom_profiler_config=text)
 
 
-def _made_safe(user: _ExperimentalConfig) -> tuple[_ExperimentalConfig, Path]:
+def _made_safe(user: Any) -> tuple[Any, Path]:
     text = user.custom_profiler_config
     before, named, rest = text.partition(f"{_DIRECTORY}:")
     value, semicolon, after = rest.partition(";")
@@ -110,7 +113,7 @@ def _made_safe(user: _ExperimentalConfig) -> tuple[_ExperimentalConfig, Path]:
     return safe, place
 
 
-def _with_stacks(config: _ExperimentalConfig) -> _ExperimentalConfig:
+def _with_stacks(config: Any) -> Any:
     """``config`` with ``verbose`` set, which torch offers to its constructor only."""
     default, verbose = (
         c.__getstate__() for c in (_ExperimentalConfig(), _ExperimentalConfig(verbose=True))

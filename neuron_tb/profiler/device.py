@@ -6,9 +6,11 @@ import sys
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, supported_activities
+from torch import profiler
 
 from neuron_tb.profiler.messages import say_once
+
+_supported_activities: Any = profiler.supported_activities
 
 _UNNAMED = "privateuseone"
 
@@ -22,7 +24,7 @@ def why_not(backend: str) -> str | None:
         return "no Neuron backend is loaded (import torch_neuronx first)"
     if name != backend:
         return f"the loaded backend is {name}, not {backend}"
-    if ProfilerActivity.PrivateUse1 not in supported_activities():
+    if profiler.ProfilerActivity.PrivateUse1 not in _supported_activities():
         return "this torch cannot profile PrivateUse1 devices"
     available = getattr(_module(backend), "is_available", None)
     if available is not None and not available():

@@ -76,10 +76,10 @@ def _options(given: Options | Mapping[str, Any] | bool | None) -> Options:
 
 
 def _signature() -> inspect.Signature:
-    """torch's signature with ``neuron``: clients keep the arguments that it names."""
+    """The signature of torch's with ``neuron``: clients keep the arguments that it names."""
     torchs = inspect.signature(_Torch.__init__)
     own = inspect.signature(profile.__init__).parameters["neuron"]
     return torchs.replace(parameters=[*torchs.parameters.values(), own])
 
 
-profile.__init__.__signature__ = _signature()
+setattr(profile.__init__, "__signature__", _signature())  # noqa: B010

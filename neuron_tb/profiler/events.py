@@ -8,10 +8,11 @@ makes its CPU columns wrong. Here they become device rows, and their lengths a c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, Kernel
 
 from neuron_tb.profiler.names import add_time_names
@@ -24,11 +25,11 @@ _Kernel: Any = Kernel
 
 _DRIVER = "privateuse1_driver"
 _RUNTIME = "privateuse1_runtime"
+_DEVICE_TIME = re.compile(r"(self_)?(?:cuda|xpu|privateuse1|device|neuron)_time(?:_total)?")
 
 
 class LaunchWindow(_Kernel):  # type: ignore[misc]
-    """A window in an operator's ``kernels``: no device time (``duration`` 0), its length in
-    ``window`` (µs)."""
+    """A window in an operator's ``kernels``: ``duration`` is 0, ``window`` its length in µs."""
 
     window: float
 
@@ -38,6 +39,10 @@ class LaunchWindow(_Kernel):  # type: ignore[misc]
         made: LaunchWindow = cls(event.name, event.device_index, 0.0)
         made.window = event.time_range.elapsed_us()
         return made
+
+    def as_kernel(self) -> Any:
+        """The entry that torch made of it."""
+        return _Kernel(self.name, self.device, self.window)
 
 
 class NeuronFunctionEvent(_FunctionEvent):  # type: ignore[misc]
@@ -109,29 +114,81 @@ class NeuronEventList(_EventList):  # type: ignore[misc]
         return averages
 
     def table(self, *arguments: Any, **more: Any) -> Any:
-        """torch's table with a column of windows where there are any, and the source below."""
+        """The table of torch with a column of windows where there are any, and the source below."""
+        if not any(event.self_device_time_total for event in self):
+            more = _sorted_by_windows(more)
         text = super().table(*arguments, **more)
         return annotated(text, self, arguments, more)
 
 
-def reclassified(events: list[Any]) -> list[Any]:
-    """Events of torch's parser with driver events as device rows, before torch builds its tree.
+def _sorted_by_windows(given: dict[str, Any]) -> dict[str, Any]:
+    """Where no device time was measured, windows take its part in the order of rows."""
+    match = _DEVICE_TIME.fullmatch(str(given.get("sort_by")))
+    if match is None:
+        return given
+    return {**given, "sort_by": "self_neuron_window" if match[1] else "neuron_window_total"}
 
-    As they come, driver events have the operator's thread: operators would become their children.
+
+class _DriverEvent:
+    """A Kineto event that says it ran on the device, which is where it belongs."""
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def device_type(self) -> Any:
+        return DeviceType.PrivateUse1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._event, name)
+
+
+class KinetoResult:
+    """Kineto's result as torch should parse it: driver events on the device.
+
+    As they come they have the operator's thread and pass for host work: operators and memory
+    would be taken for theirs, and torch's table fails where a range lies around them.
+    """
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def events(self) -> list[Any]:
+        """All events; on a torch whose events do not tell their kind, as they come."""
+        events = self._result.events()
+        if not events or not hasattr(events[0], "activity_type"):
+            return list(events)
+        return [_DriverEvent(e) if e.activity_type() == _DRIVER else e for e in events]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._result, name)
+
+
+def reclassified(events: list[Any]) -> list[Any]:
+    """Events that torch parsed from a :class:`KinetoResult`, windows told from device time.
+
+    To be called before torch builds its tree, which moves kernels between operators.
     """
     operators = {
         event.id: event
         for event in events
         if event.device_type == DeviceType.CPU and not event.linked_correlation_id
     }
+    device = []
     for event in events:
         event.__class__ = NeuronFunctionEvent
+        if event.device_type != DeviceType.PrivateUse1:
+            continue
+        device.append(event)
         if event.activity_type == _DRIVER:
             event.__class__ = NeuronWindowEvent
-            event.device_type = DeviceType.PrivateUse1
             operator = operators.get(event.linked_correlation_id)
             if operator is not None:
-                operator.kernels.append(LaunchWindow.of(event))
+                window = LaunchWindow.of(event)
+                operator.kernels[operator.kernels.index(window.as_kernel())] = window
+    if all(isinstance(e, NeuronWindowEvent) or e.is_user_annotation for e in device):
+        # A range's copy on the device spans what is there: windows only, so it is one as well.
+        for event in device:
+            event.__class__ = NeuronWindowEvent
     return events
 
 
@@ -141,9 +198,9 @@ def as_neuron_events(events: Any) -> None:
         return
     events.__class__ = NeuronEventList
     for event in events:
-        if event.activity_type == _RUNTIME and event.cpu_parent is not None:
-            if not event.cpu_parent.kernels:
-                event.cpu_parent.unmeasured_launches += 1
+        launched_by = event.cpu_parent if event.activity_type == _RUNTIME else None
+        if launched_by is not None and not launched_by.kernels:
+            launched_by.unmeasured_launches += 1
     events.lines = closing_lines(events)
 
 
@@ -168,6 +225,8 @@ def closing_lines(events: Sequence[Any]) -> list[str]:
             "No device time was measured; `neuron-explorer view --output-format json` on the "
             "Neuron Runtime's files makes the system_profile.json that has it"
         )
+    if not (device or launches):
+        lines.append("This profile has no work of the Neuron device")
     if without:
         lines.append(f"{without} of {launches} launches have no device time")
     return lines

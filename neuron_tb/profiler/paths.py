@@ -66,12 +66,11 @@ def worker_name() -> str:
 
 def sessions_below(directory: Path, pid: int, since_ns: int) -> list[Path]:
     """Session directories of process ``pid`` (AWS's layout) that were written since a time."""
-    found = []
+    found: list[Path] = []
     for process in directory.glob(f"*_pid_{pid}"):
         inner = [p for p in process.iterdir() if p.is_dir()] if process.is_dir() else []
-        for place in inner or [process]:
-            if place.stat().st_mtime_ns >= since_ns:
-                found.append(place)
+        places = inner or [process]
+        found += [place for place in places if place.stat().st_mtime_ns >= since_ns]
     return sorted(found)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch.autograd import profiler as autograd_profiler
 
 from neuron_tb.profiler import window as windows
 from neuron_tb.profiler.device import synchronize_all
-from neuron_tb.profiler.events import as_neuron_events, reclassified
+from neuron_tb.profiler.events import KinetoResult, as_neuron_events, reclassified
 
 _Base: Any = autograd_profiler.profile
 
@@ -28,21 +29,23 @@ class Recording(_Base):  # type: ignore[misc]
             synchronize_all(window.options.backend)
         return super().__exit__(*error)
 
-    def _parse_kineto_results(self, *arguments: Any, **more: Any) -> Any:
-        return reclassified(super()._parse_kineto_results(*arguments, **more))
+    def _parse_kineto_results(self, result: Any, *arguments: Any, **more: Any) -> Any:
+        parsed = super()._parse_kineto_results(KinetoResult(result), *arguments, **more)
+        return reclassified(parsed)
 
     def _ensure_function_events(self) -> None:
         super()._ensure_function_events()
         as_neuron_events(self._function_events)
 
     def export_chrome_trace(self, path: Any, *arguments: Any, **more: Any) -> None:
+        """As torch's the first time; later exports are copies of the first file."""
         window = windows.of(self)
         if window is None or more.get("use_python_export"):
             super().export_chrome_trace(path, *arguments, **more)
             return
         if not windows.copy_of_saved(window, path):
             super().export_chrome_trace(path, *arguments, **more)
-            window.saved = windows.Path(path).absolute()
+            window.saved = Path(path).absolute()
 
 
 def adopt(profile: Any, window: windows.Window) -> None:

@@ -7,7 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from torch.autograd.profiler_util import EventList, _format_time
+from torch.autograd import profiler_util
+
+_format_time: Any = profiler_util._format_time
+_EventList: Any = profiler_util.EventList
 
 _BEFORE = "# of Calls"
 _HEADING = "NEURON window"
@@ -17,11 +20,14 @@ _DEVICE_HEADING = re.compile(r"Self NEURON( %)?|NEURON total|NEURON time avg")
 
 
 def annotated(text: str, events: Any, arguments: Sequence[Any], more: dict[str, Any]) -> str:
-    """torch's ``text`` of ``events`` with the column of windows, ``-`` for what is not measured,
-    and the closing lines. ``arguments``, ``more``: those that the table was made with."""
+    """Add to torch's ``text`` of ``events`` the column of windows and the closing lines.
+
+    What was launched and not measured shows ``-`` in the columns of device time. ``arguments``,
+    ``more``: those that the table was made with.
+    """
     if not text:
         return text
-    given = inspect.signature(EventList.table).bind(events, *arguments, **more)
+    given = inspect.signature(_EventList.table).bind(events, *arguments, **more)
     given.apply_defaults()
     lines = text.split("\n")
     rules = [number for number, line in enumerate(lines) if line and not line.strip("- ")]
@@ -46,17 +52,19 @@ def _shown(events: Any, given: dict[str, Any]) -> list[Any]:
 def _change_rows(lines: list[str], rules: Sequence[int], shown: Sequence[Any]) -> None:
     first, second, third = rules
     cells = [match.span() for match in re.finditer("-+", lines[first])]
-    headings = [lines[second - 1][a:b].strip() for a, b in cells]
+    # Long headings are wider than their columns and push the others to the right.
+    headings = re.split(r"\s{2,}", lines[second - 1].strip())
     stacked = any(event.stack for event in shown)
     rows: dict[int, Any] = {}
     number = second + 1
     for event in shown:
         rows[number] = event
         number += 1 + (max(len(event.stack) - 1, 0) + 1 if stacked else 0)
-    if number != third or _BEFORE not in headings:
+    if number != third or _BEFORE not in headings or len(headings) != len(cells):
         # Not the table that this code knows; the lines below still say what matters.
         return
-    at = cells[headings.index(_BEFORE)][0]
+    at, end = cells[headings.index(_BEFORE)]
+    width = end - at
     device = [c for c, h in zip(cells, headings, strict=True) if _DEVICE_HEADING.fullmatch(h)]
     windows = any(event.neuron_window_total for event in shown)
     for number in range(first, third + 1):
@@ -67,10 +75,12 @@ def _change_rows(lines: list[str], rules: Sequence[int], shown: Sequence[Any]) -
                 line = line[:a] + "-".rjust(b - a) + line[b:]
         if windows:
             cell = "-" * _WIDTH if number in rules else ""
+            place = at
             if number == second - 1:
                 cell = _HEADING
+                place = line.index(_BEFORE) + len(_BEFORE) - width
             elif event is not None:
                 length = event.neuron_window_total
                 cell = _format_time(length) if length else "-" if event.unmeasured_launches else ""
-            line = line[:at] + cell.rjust(_WIDTH) + _GAP + line[at:]
+            line = line[:place] + cell.rjust(_WIDTH) + _GAP + line[place:]
         lines[number] = line

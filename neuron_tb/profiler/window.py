@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerAction, ProfilerActivity
 
 from neuron_tb.profiler import manifest
@@ -37,11 +36,12 @@ class Window:
 
     ``config``: the user's configuration. ``place``: where the Neuron Runtime writes; empty when
     unknown. ``recorded``: windows with an active step. ``started_ns``, ``first_step``,
-    ``last_step``: of the window last started. ``ending``: the profile is being left. ``saved``: the window's trace, once it is saved.
+    ``last_step``: of the window last started. ``ending``: the profile is being left.
+    ``saved``: the window's trace, once it is saved.
     """
 
     options: Options
-    config: _ExperimentalConfig | None = None
+    config: Any = None
     place: Path = field(default_factory=Path)
     recorded: int = 0
     started_ns: int = 0
@@ -161,7 +161,9 @@ def stop(profile: Any, original: Callable[[], None]) -> None:
         say(_nothing_recorded(profile))
 
 
-def export_chrome_trace(profile: Any, original: Callable[..., None], path: Any, **more: Any) -> None:
+def export_chrome_trace(
+    profile: Any, original: Callable[..., None], path: Any, **more: Any
+) -> None:
     """Let torch write the trace, and a manifest beside it. Takes a Path as well."""
     window = of(profile)
     if window is None:

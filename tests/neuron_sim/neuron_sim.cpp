@@ -77,6 +77,7 @@ struct Settings {
   int cores = 2;
   int lnc = 1;                    // physical cores per logical core
   bool drop_unfinished = true;    // what has not finished at stop() is lost
+  bool annotations = true;        // the user's ranges are shown on the device too
   bool stubs = true;              // ProfilerStubs: legacy profiling without Kineto
   int64_t kernel_ns = 200'000;    // length of an execution
   int64_t copy_ns = 20'000;       // length of a copy between host and device
@@ -150,9 +151,28 @@ struct CoreState {
 
 thread_local c10::DeviceIndex t_core = 0;
 thread_local std::array<int16_t, kMostCores> t_stream{};
-thread_local std::vector<uint64_t> t_operators, t_annotations;  // Kineto's correlation ids
 thread_local bool t_on_host = false;   // inside an operator's computation on the host
 thread_local std::shared_ptr<c10::ThreadLocalDebugInfo> t_profiler;  // put aside meanwhile
+
+// Kineto's correlation ids of the operators and ranges that are open on this thread. A profile
+// may stop while some are open and never pop them, so the ids of an older session do not count.
+struct OpenIds {
+  std::vector<uint64_t> ids;
+  int32_t session = 0;
+
+  void push(uint64_t id, int32_t current) {
+    if (session != current) ids.clear();
+    session = current;
+    ids.push_back(id);
+  }
+  void pop(int32_t current) {
+    if (session == current && !ids.empty()) ids.pop_back();
+  }
+  uint64_t innermost(int32_t current) const {
+    return session == current && current && !ids.empty() ? ids.back() : 0;
+  }
+};
+thread_local OpenIds t_operators, t_annotations;
 
 class Simulator {
  public:
@@ -193,10 +213,10 @@ class Simulator {
     work.core = (int16_t)core;
     work.stream = t_stream[core];
     work.bytes = bytes;
-    work.external_id = t_operators.empty() ? 0 : t_operators.back();
-    work.annotation_id = t_annotations.empty() ? 0 : t_annotations.back();
     work.thread = libkineto::systemThreadId();
     std::lock_guard<std::mutex> lock(mutex);
+    work.external_id = t_operators.innermost(session);
+    work.annotation_id = t_annotations.innermost(session);
     auto length = settings.lengths.find(op);
     auto& state = cores[core];
     auto& engine = state.busy_until[work.copy()];
@@ -461,6 +481,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex core) const override {
     return exchangeDevice(core);
+  }
+  // Pinned memory is ordinary memory here, so scripts that ask for it work.
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    return c10::GetAllocator(c10::DeviceType::CPU);
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     c10::DeviceGuard guard(storage.device());
@@ -916,6 +940,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     ++s.starts;
     s.recorded.clear();
     mode_ = s.settings.mode;
+    notice_ns_ = s.settings.notice_ns;
+    annotations_ = s.settings.annotations;
     s.session = ++s.last_session;
     start_ = now_ns();
     status_ = libkineto::TraceStatus::RECORDING;
@@ -964,11 +990,11 @@ class Session final : public libkineto::IActivityProfilerSession {
       if (!shown) continue;
       ++buffer_->span.opCount;
       ++buffer_->gpuOpCount;
-      if (mode_ == Mode::Kernel && work.annotation_id) {
-        auto& range = ranges.try_emplace({work.core, work.stream, work.annotation_id}, work.start,
-                                         work.end).first->second;
-        range = {std::min(range.first, work.start), std::max(range.second, work.end)};
-      }
+      if (!work.annotation_id) continue;
+      auto [start, end] = shown_time(work);
+      auto& range = ranges.try_emplace({work.core, work.stream, work.annotation_id}, start, end)
+                        .first->second;
+      range = {std::min(range.first, start), std::max(range.second, end)};
     }
     annotations(logger, linked, ranges);
   }
@@ -978,14 +1004,10 @@ class Session final : public libkineto::IActivityProfilerSession {
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
     return std::move(buffer_);
   }
-  void pushCorrelationId(uint64_t id) override { t_operators.push_back(id); }
-  void popCorrelationId() override {
-    if (!t_operators.empty()) t_operators.pop_back();
-  }
-  void pushUserCorrelationId(uint64_t id) override { t_annotations.push_back(id); }
-  void popUserCorrelationId() override {
-    if (!t_annotations.empty()) t_annotations.pop_back();
-  }
+  void pushCorrelationId(uint64_t id) override { t_operators.push(id, sim().session); }
+  void popCorrelationId() override { t_operators.pop(sim().session); }
+  void pushUserCorrelationId(uint64_t id) override { t_annotations.push(id, sim().session); }
+  void popUserCorrelationId() override { t_annotations.pop(sim().session); }
   std::unordered_map<std::string, std::string> getMetadata() override {
     return {{"synthetic", quoted(kSynthetic)}};
   }
@@ -1006,7 +1028,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   RuntimeConfig config_;
   HostUse before_, after_;
   Mode mode_ = Mode::None;
-  int64_t start_ = 0, stop_ = 0;
+  bool annotations_ = true;
+  int64_t notice_ns_ = 0, start_ = 0, stop_ = 0;
   std::vector<Work> works_;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ =
       std::make_unique<libkineto::CpuTraceBuffer>();
@@ -1100,12 +1123,17 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (work.copy() || !types_.count(ActivityType::PRIVATEUSE1_DRIVER)) return false;
     auto& made =
         activity(ActivityType::PRIVATEUSE1_DRIVER, name(work.op), work.call_end,
-                 work.end + sim().settings.notice_ns, work.core, work.stream, work.correlation);
+                 work.end + notice_ns_, work.core, work.stream, work.correlation);
     made.linked = op;
     made.addMetadata("nrt_sequence_id", work.sequence);
     made.addMetadataQuoted("neff_cache_key", name(work.key));
     made.log(logger);
     return true;
+  }
+
+  std::pair<int64_t, int64_t> shown_time(const Work& work) const {
+    if (mode_ == Mode::Kernel) return {work.start, work.end};
+    return {work.call_end, work.end + notice_ns_};
   }
 
   static void arrow(libkineto::GenericTraceActivity& made, const Work& work, bool start) {
@@ -1119,7 +1147,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   void annotations(libkineto::ActivityLogger& logger,
                    const libkineto::getLinkedActivityCallback& linked,
                    const std::map<Range, std::pair<int64_t, int64_t>>& ranges) {
-    if (!types_.count(ActivityType::GPU_USER_ANNOTATION)) return;
+    if (!annotations_ || !types_.count(ActivityType::GPU_USER_ANNOTATION)) return;
     for (const auto& [place, time] : ranges) {
       auto [core, stream, id] = place;
       if (const auto* range = linked((int32_t)id))
@@ -1185,7 +1213,8 @@ void install(bool kineto) {
 #endif
 }
 
-void configure(const std::string& mode, int cores, int lnc, bool drop_unfinished, bool stubs,
+void configure(const std::string& mode, int cores, int lnc, bool drop_unfinished,
+               bool annotations, bool stubs,
                double kernel_us, double copy_us, double launch_us, double notice_us,
                size_t most_works, const std::map<std::string, double>& lengths_us,
                const std::string& instance) {
@@ -1201,6 +1230,7 @@ void configure(const std::string& mode, int cores, int lnc, bool drop_unfinished
   settings.cores = cores;
   settings.lnc = lnc;
   settings.drop_unfinished = drop_unfinished;
+  settings.annotations = annotations;
   settings.stubs = stubs;
   settings.kernel_ns = ns(kernel_us);
   settings.copy_ns = ns(copy_us);
@@ -1278,7 +1308,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = kSynthetic;
   m.def("install", &install, arg("kineto"));
   m.def("configure", &configure, arg("mode"), arg("cores"), arg("lnc"), arg("drop_unfinished"),
-        arg("stubs"), arg("kernel_us"), arg("copy_us"), arg("launch_us"), arg("notice_us"),
+        arg("annotations"), arg("stubs"), arg("kernel_us"), arg("copy_us"), arg("launch_us"), arg("notice_us"),
         arg("most_works"), arg("lengths_us"), arg("instance"));
   m.def("truth", &truth);
   m.def("counters", &counters);

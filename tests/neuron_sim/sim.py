@@ -42,6 +42,7 @@ _DEFAULTS: dict[str, Any] = {
     "cores": 2,
     "lnc": 1,
     "drop_unfinished": True,
+    "annotations": True,
     "stubs": True,
     "kernel_us": 200.0,
     "copy_us": 20.0,
@@ -60,7 +61,8 @@ def install(*, kineto: bool = True, torch_neuronx: bool = False, **changes: Any)
     (windows from queueing to completion) or "none" (no event of the device or the runtime).
     ``cores``: logical NeuronCores. ``lnc``: physical cores of each (in the runtime's capture).
     ``drop_unfinished``: work that has not finished when the profiler stops is lost; otherwise
-    the plugin waits for it. ``stubs``: whether profiling without Kineto works.
+    the plugin waits for it. ``annotations``: the user's ranges are shown on the device too.
+    ``stubs``: whether profiling without Kineto works.
     ``kernel_us``, ``copy_us``: length of executions and copies; ``lengths_us`` gives others by
     operator ("aten::mul", "Memcpy HtoD"). ``launch_us``: length of the call that queues one.
     ``notice_us``: from completion to the end of a window. ``truth_limit``: rows that
@@ -145,10 +147,13 @@ def use_torch_neuronx() -> None:
 def environment(*, torch_neuronx: bool = True, explorer: bool = True, **changes: Any) -> dict:
     """Environment variables for a child process in which ``import torch`` brings the device.
 
-    Settings are those of :func:`install` with plain values. With ``torch_neuronx`` the stub
+    Settings are those of :func:`install`. With ``torch_neuronx`` the stub
     package is importable and loaded by torch itself, as TorchNeuron is; with ``explorer`` the
     stand-in for ``neuron-explorer`` is on the PATH.
     """
+    if isinstance(changes.get("lengths_us"), Mapping):
+        lengths = changes["lengths_us"]
+        changes["lengths_us"] = "+".join(f"{name}:{us}" for name, us in lengths.items())
     variables = {"NEURON_SIM": ",".join(f"{key}={value}" for key, value in changes.items())}
     if torch_neuronx:
         old = os.environ.get("PYTHONPATH")
@@ -168,6 +173,9 @@ def install_from_environment() -> None:
             changes[key] = text.lower() in ("1", "true", "yes")
         elif isinstance(default, int | float):
             changes[key] = type(default)(text)
+        elif key == "lengths_us":
+            pairs = (pair.rpartition(":") for pair in text.split("+"))
+            changes[key] = {name: float(us) for name, _, us in pairs}
         else:
             changes[key] = text
     install(**changes)
