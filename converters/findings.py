@@ -48,7 +48,7 @@ class Findings:
         old = self._by_key.get((kind, message))
         if old is not None:
             count, where = old.count + count, old.where or where
-        self._by_key[kind, message] = Finding(kind, count, message, where)
+        self._by_key[kind, message] = Finding(kind, int(count), message, where)
 
     def extend(self, findings: Iterable[Finding]) -> None:
         """Add every finding of another collection."""

@@ -17,7 +17,7 @@ from neuron_tb.converters.trace import Trace
 from neuron_tb.converters.writers import Destination, kineto
 
 pytest.importorskip("hta", reason="needs HolisticTraceAnalysis (extra test)")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:::hta.*")]
 
 ROUNDING_US = 2
 

@@ -241,12 +241,15 @@ def test_a_profile_of_the_cpu_alone_opens_no_session(tmp_path: Path) -> None:
         tmp_path,
         """
         sim.install()
+        with profile(activities=BOTH):  # Kineto takes the plugin in with the first of these
+            pass
         with profile(activities=[ProfilerActivity.CPU]) as p:
             (torch.ones(4, device="neuron") * 2).cpu()
-        answer(counters=sim.counters())
+        answer(counters=sim.counters(), events=events(p))
         """,
     )
-    assert run["counters"]["starts"] == 0
+    assert (run["counters"]["starts"], run["counters"]["refused"]) == (1, 1)
+    assert not _of(run["events"], "kernel", "privateuse1_runtime")
     # Kineto counts these among the CPU's types, so the plugin is asked and has to refuse.
     assert {"privateuse1_runtime", "privateuse1_driver"} <= set(run["counters"]["last_types"])
 
@@ -415,7 +418,7 @@ def test_training_gives_the_numbers_of_the_cpu(tmp_path: Path, optimizer: str) -
     )
     assert run["neuron"] == pytest.approx(run["cpu"], rel=1e-6)
     assert run["neuron"][-1] < run["neuron"][0]
-    assert run["launches"] > 100
+    assert run["launches"] > 50
 
 
 def test_what_gpu_scripts_use_works(tmp_path: Path) -> None:
@@ -466,8 +469,6 @@ def test_work_in_flight_at_stop_is_lost_and_counted(tmp_path: Path) -> None:
         for _ in range(5):
             x = x * 2
     answer(kernels=len([e for e in events(p) if e.get("cat") == "kernel"]),
-           calls=len([e for e in events(p, "again.json") if e.get("cat") == "privateuse1_runtime"])
-                 if False else None,
            truth=[r["status"] for r in sim.truth(1)], counters=sim.counters())
     """
     lossy = _run(tmp_path, script.format(drop=True))

@@ -36,6 +36,7 @@ from tests.makers import (
 )
 
 pytest.importorskip("torch_tb_profiler", reason="needs the extra tensorboard")
+pytestmark = pytest.mark.filterwarnings("ignore:::torch_tb_profiler.*")
 
 NEURON = {"distributedInfo": {"backend": "neuron", "rank": 0, "world_size": 1}}
 
@@ -126,7 +127,8 @@ def test_operators_of_the_naive_sample_add_up_to_its_device_time(
         "aten::mean": 340.8,
     }
     assert sum(device_self(plugin).values()) == pytest.approx(2354.9, abs=1e-6)
-    assert plugin.profile.has_kernel
+    table = plugin.profile.operation_table_by_name["data"]
+    assert sum(row["device_self_duration"] for row in table) == 2355  # each row in whole us
     pie = plugin.profile.operation_pie_by_name["device_self_time"]["rows"]
     assert sum(value for _, value in pie) == pytest.approx(2354.9, abs=1e-6)
 
@@ -723,6 +725,14 @@ def test_backward_operators_come_under_their_module(tmp_path: Path) -> None:
     ]
     assert "nn.Module: Linear_0.backward" in names
     assert file.findings.of_kind("backward_not_shown") == 0
+
+
+def test_a_module_id_of_null_makes_no_module(tmp_path: Path) -> None:
+    frame = module("x", 10, 100, 1)
+    frame["args"]["Python module id"] = None
+    plugin = opened(one(tmp_path, [frame, *device_op("aten::mm", 20, 1)]))
+    assert "Module" not in views(plugin)
+    assert device_self(plugin) == {"aten::mm": 70.0}
 
 
 def extra_loss() -> list[Event]:

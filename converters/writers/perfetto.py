@@ -12,7 +12,6 @@ Schema: ``protos/perfetto/trace/trace_packet.proto`` and ``track_event.proto`` o
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+import neuron_tb
 from neuron_tb.converters import wire
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.links import LinkKind, Source
@@ -188,12 +188,12 @@ class _Writer:
             layout.crossings,
         )
         self.findings.add(
-            "rounded_overlaps",
-            "slices that crossed another by no more than the source's resolution end with it",
+            "end_rounded",
+            "ends within the source's own resolution after their parent's were set to it",
             layout.rounded,
         )
         self.findings.add(
-            "deep_nesting",
+            "nested_too_deep",
             "slices nested too deeply for Perfetto stand in further lanes",
             picture.deep,
         )
@@ -223,7 +223,7 @@ class _Writer:
         everything = Findings(trace.findings)
         everything.extend(self.findings)
         values: dict[str, int | str] = {
-            "version": _version(),
+            "version": neuron_tb.__version__,
             "capture": trace.name,
             "sources": json.dumps([_shown_path(source) for source in trace.sources]),
             "clock": trace.clock.kind.value,
@@ -537,10 +537,3 @@ def _by_process(
 def _shown_path(source: str) -> str:
     """The end of a path: files are passed on, and the folders above are nobody's business."""
     return "/".join(PurePath(source).parts[-3:])
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("neuron-tb")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -11,13 +11,11 @@ never again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,10 +56,18 @@ from neuron_tb.converters.writers.cuda_events import (
     translated_memory,
     write_events,
 )
-from neuron_tb.converters.writers.cuda_words import (
-    collective,
-    device_properties,
-    translate,
+from neuron_tb.converters.writers.cuda_words import collective, device_properties, translate
+from neuron_tb.converters.writers.torch_tb_words import (
+    COLLECTIVES,
+    MODULE_ID,
+    SIZE_KEYS,
+    STEP,
+    TENSOR_CORE,
+    Names,
+    has_consistent_sizes,
+    renamed_unless,
+    says_external_id,
+    tensor_sizes,
 )
 
 TARGET = "torch-tb"
@@ -75,45 +81,6 @@ _NOTE = (
     "This file is a translation into CUDA's terms for the PyTorch Profiler plugin; "
     "'GPU', 'CUDA' and 'Tensor Core' in its pages are the plugin's words, not the hardware's"
 )
-_KNOWN_CATEGORIES = frozenset(
-    (
-        *("trace", "cpu_op", "operator", "runtime", "kernel", "memcpy", "gpu_memcpy", "memset"),
-        *("gpu_memset", "python", "memory", "python_function", "user_annotation"),
-        *("gpu_user_annotation", "forward_backward"),
-    )
-)
-_COLLECTIVES = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
-_COLLECTIVE_NAMES = frozenset(f"{lib}:{c}" for lib in ("nccl", "gloo") for c in _COLLECTIVES)
-_STEP = "ProfilerStep#"
-_LOADER = re.compile(r"enumerate\(DataLoader\)#.*\.__next__$|enumerate\(DataPipe\)#", re.S)
-_BACKWARD = "autograd::engine::evaluate_function:"
-_ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-_TENSOR_CORE = re.compile(
-    "h884|s884|h1688|s1688|hmma|i8816|16816|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1"
-    "|conv2d_c1_k1|direct_group|xmma_implicit_gemm|xmma_sparse_conv"
-    "|xmma_warp_specialized_implicit_gemm|xmma_gemm|xmma_sparse_gemm|c1688"
-)
-_PROFILER_SPAN = "PyTorch Profiler (0)"
-_MODULE_ID = re.compile(r'"Python module id"\s*:\s*(?!null)')
-_EXTERNAL_ID = re.compile(r'"External id"\s*:\s*(\d+)\s*[,}]')
-_TYPES = {
-    "long int": "long int",
-    "long": "long int",
-    "int64": "long int",
-    "float": "float",
-    "float32": "float",
-    "int": "int",
-    "int32": "int",
-    "c10::half": "c10::Half",
-    "half": "c10::Half",
-    "float16": "c10::Half",
-    "c10::bfloat16": "c10::BFloat16",
-    "bfloat16": "c10::BFloat16",
-    "unsigned char": "unsigned char",
-    "byte": "unsigned char",
-    "uint8": "unsigned char",
-}
-"""Spellings of tensor types, and the only ones from which the plugin computes bytes."""
 
 
 def write(trace: Trace, destination: Destination) -> list[Written]:
@@ -154,7 +121,9 @@ _NO_OPERATORS = (
 
 def _unsuitable(trace: Trace, process: int) -> str | None:
     """Why the plugin cannot take a process, None when it can."""
+    steps = [n for n, text in enumerate(trace.strings) if text.startswith(STEP)]
     rows = (trace.slice_process == process) & trace.roles(Role.OPERATOR)
+    rows &= ~np.isin(trace.slices.name, steps)
     if not rows.any():
         return _NO_OPERATORS
     start, end = trace.slices.start_ns[rows], trace.slices.end_ns[rows]
@@ -221,7 +190,7 @@ class _Plan:
         self.t = translate(trace, process, destination.instance_type, MOST_DEVICES)
         self.findings = self.t.findings
         self.events = Events.of(self.t, base_ns)
-        self.names = _Names(trace.strings)
+        self.names = Names(trace.strings)
 
     def write(self, path: Path, final: Path) -> Written:
         """Write the file to ``path``; the result speaks of ``final``."""
@@ -251,10 +220,14 @@ class _Plan:
         timed = annotation & (names.loader | names.optimizer)[name]
         module = np.zeros(len(role), np.bool_)
         for row in np.flatnonzero(role == Role.PYTHON).tolist():
-            module[row] = _MODULE_ID.search(events.arguments[row]) is not None
+            module[row] = MODULE_ID.search(events.arguments[row]) is not None
         self.step = self._step_rows()
+        # The plugin compares names before kinds: such a frame would lose the file.
+        misnamed = (role == Role.PYTHON) & names.collective[name]
+        module &= ~misnamed
         events.set_category(role == Role.SPAN, "Trace")
         events.set_category(role == Role.PYTHON, "python_function")
+        events.set_category(misnamed, "python_frame")
         events.set_category(annotation, "user_annotation")
         events.set_category(operator, "cpu_op")
         for row in np.flatnonzero(timed).tolist():  # the plugin drops other annotations
@@ -288,7 +261,7 @@ class _Plan:
         found[rows] = True
         for row, number in zip(rows.tolist(), steps.number[mine].tolist(), strict=True):
             self.events.set_category(np.array([row]), "user_annotation")
-            self.events.change(row, {}, name=f"{_STEP}{number}")
+            self.events.change(row, {}, name=f"{STEP}{number}")
         return found
 
     def _make_readable(self) -> None:
@@ -296,15 +269,15 @@ class _Plan:
         events = self.events
         for row in np.flatnonzero(self.tree).tolist():
             if '"Call stack"' in events.arguments[row]:
-                events.arguments[row] = _renamed_unless(events.arguments[row], "Call stack", str)
+                events.arguments[row] = renamed_unless(events.arguments[row], "Call stack", str)
         for row in np.flatnonzero(self.known_collective).tolist():
-            if not _consistent_sizes(decoded_lazily(events.arguments[row])):
-                moved = {key: f"source {key}" for key in _SIZE_KEYS}
+            if not has_consistent_sizes(decoded_lazily(events.arguments[row])):
+                moved = {key: f"source {key}" for key in SIZE_KEYS}
                 events.arguments[row] = edited(events.arguments[row], {}, moved)
         for row in self.t.kernels.row.tolist():
             for key in ("blocks per SM", "est. achieved occupancy %"):
                 if f'"{key}"' in events.arguments[row]:
-                    events.arguments[row] = _renamed_unless(events.arguments[row], key, int | float)
+                    events.arguments[row] = renamed_unless(events.arguments[row], key, int | float)
 
     def _limit_depth(self) -> None:
         """Rows nested too deeply leave the tree; their device work goes to the nearest ancestor."""
@@ -323,6 +296,24 @@ class _Plan:
         while outside.any():
             calls.operator[outside] = self.tree_parent[calls.operator[outside]]
             outside = (calls.operator != NONE) & ~(self.tree & operators)[calls.operator]
+        self._follow_repeated_names(operators)
+
+    def _follow_repeated_names(self, operators: Bools) -> None:
+        """Give device work to the innermost of operators that repeat one name.
+
+        The plugin makes one row of an operator and its only child of the same name, and forgets
+        the calls of the former.
+        """
+        t, calls = self.t, self.t.calls
+        nested = np.flatnonzero(self.tree & (self.tree_parent != NONE))
+        children = np.bincount(self.tree_parent[nested], minlength=len(self.tree))
+        child = np.full(len(self.tree), NONE, np.int32)
+        child[self.tree_parent[nested]] = nested
+        same = (children == 1) & operators & operators[child] & (t.name == t.name[child])
+        repeated = (calls.operator != NONE) & same[calls.operator]
+        while repeated.any():
+            calls.operator[repeated] = child[calls.operator[repeated]]
+            repeated = (calls.operator != NONE) & same[calls.operator]
 
     def _nest(self) -> NDArray[np.intp]:
         """Set every tree row's parent in the tree; the rows that are nested too deeply."""
@@ -342,10 +333,10 @@ class _Plan:
         used = np.concatenate([calls.operator, known])
         ids, _ = external_ids(t, used)
         for row in np.unique(used[used != NONE]).tolist():
-            if not _says_external_id(events.arguments[row], int(ids[row])):
+            if not says_external_id(events.arguments[row], int(ids[row])):
                 events.change(row, {"External id": int(ids[row])})
         if ((calls.row != NONE) & (calls.operator == NONE)).any():
-            self._free_zero()
+            self._free_zero(ids)
         # 0: belongs to no operator. The plugin gives such calls to the root of their thread.
         of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
         of_kernel = of_call[t.kernels.call]
@@ -359,28 +350,28 @@ class _Plan:
             }
             events.change(int(calls.row[call]), changes, category="runtime")
         add_markers(events, "runtime", ["launch (not recorded)"] * len(calls.row), of_call)
-        linked = calls.operator[t.kernels.call] != NONE
+        operator = calls.operator[t.kernels.call]
+        linked = (operator != NONE) & ~self.names.not_listed[t.name[operator]]
         self.operator_device_ns = int(t.kernels.duration_ns[linked].sum())
 
     def _without_tensor_core(self, name: str) -> str:
         """The plugin takes some fragments of NVIDIA's kernel names for use of Tensor Cores."""
-        if self._is_cuda or not _TENSOR_CORE.search(name):
+        if self._is_cuda or not TENSOR_CORE.search(name):
             return name
         self.findings.add(
             "kernel_renamed",
             "kernel names that the plugin would take for use of Tensor Cores are written with a "
             "space in them; the name itself is in the arguments",
         )
-        return _TENSOR_CORE.sub(lambda match: f"{match[0][:2]} {match[0][2:]}", name)
+        return TENSOR_CORE.sub(lambda match: f"{match[0][:2]} {match[0][2:]}", name)
 
     @property
     def _is_cuda(self) -> bool:
         return any(self.trace.devices[d].family == "cuda" for d in self.t.device_number)
 
-    def _free_zero(self) -> None:
+    def _free_zero(self, ids: Int64) -> None:
         """No operator may be called 0 where calls without an operator are."""
-        slices = self.trace.slices
-        zero = self.tree & (slices.external_id[self.t.rows] == 0)
+        zero = self.tree & (ids == 0)
         moved = {key: f"source {key}" for key in ("External id", "external id")}
         for row in np.flatnonzero(zero).tolist():
             self.events.arguments[row] = edited(self.events.arguments[row], {}, moved)
@@ -402,7 +393,7 @@ class _Plan:
                 continue
             strings = self.trace.strings
             kind = collective(strings[by_operator[number]]) or collective(strings[own[number]])
-            if kind in _COLLECTIVES:
+            if kind in COLLECTIVES:
                 found.append(int(number))
                 kinds.append(str(kind))
             else:
@@ -478,7 +469,7 @@ class _Plan:
         owner[inside] = inside
         while len(inside):
             for row in inside.tolist():
-                sizes = _sizes(decoded_lazily(arguments[row]))
+                sizes = tensor_sizes(decoded_lazily(arguments[row]))
                 if sizes:
                     found.setdefault(int(owner[row]), sizes)
             children = np.flatnonzero((t.parent != NONE) & np.isin(t.parent, inside))
@@ -697,41 +688,6 @@ class _Collectives:
     operator: Int32
 
 
-class _Names:
-    """What the names and categories of a trace mean to the plugin, one entry per string."""
-
-    def __init__(self, strings: Sequence[str]) -> None:
-        self._strings = strings
-
-        def which(test: Any) -> Bools:
-            return np.fromiter(map(test, strings), np.bool_, len(strings))
-
-        self.step = which(lambda s: s.startswith(_STEP))
-        self.loader = which(lambda s: _LOADER.match(s) is not None)
-        self.optimizer = which(lambda s: s.startswith("Optimizer."))
-        self.collective = which(_COLLECTIVE_NAMES.__contains__)
-        self.any_collective = which(lambda s: collective(s) is not None)
-        self.backward = which(lambda s: s.startswith(_BACKWARD))
-        self.forward_backward = which(lambda s: s in ("fwdbwd", "forward_backward"))
-        self.accumulate = strings.index(_ACCUMULATE) if _ACCUMULATE in strings else NONE
-        self.profiler_span = strings.index(_PROFILER_SPAN) if _PROFILER_SPAN in strings else NONE
-
-    def unknown_category(self, events: Events) -> Int32:
-        """For every string a category that the plugin does not know."""
-        words = events.words
-        numbers = [
-            words.intern(f"source {text}")
-            if text.lower() in _KNOWN_CATEGORIES
-            else words.intern(text or "other")
-            for text in self._strings
-        ]
-        return np.array(numbers, np.int32)
-
-    def libraries(self, names: Int32) -> set[str]:
-        """The communication libraries of these names."""
-        return {self._strings[n].split(":")[0] for n in np.unique(names).tolist()}
-
-
 def _empty_steps(
     steps: list[tuple[int, int]],
     calls: list[tuple[int, int, int, int]],
@@ -780,57 +736,3 @@ def _ranges(group: Int32, start: Int64, end: Int64, count: int) -> tuple[Int64, 
     np.minimum.at(first, group, start)
     np.maximum.at(last, group, end)
     return first, last
-
-
-_SIZE_KEYS = ("Input Dims", "Input dims", "Input type")
-
-
-def _consistent_sizes(arguments: dict[str, Any]) -> bool:
-    """Whether the plugin can multiply dimensions: flat lists of integers, a type for each."""
-    values = [msgspec.json.decode(arguments[key]) for key in _SIZE_KEYS if key in arguments]
-    if not values:
-        return True
-    return (
-        len(values) == 2
-        and _flat(values[0])
-        and isinstance(values[1], list)
-        and (len(values[0]) <= len(values[1]))
-    )
-
-
-def _flat(dims: object) -> bool:
-    return isinstance(dims, list) and all(
-        isinstance(shape, list) and all(isinstance(n, int) for n in shape) for shape in dims
-    )
-
-
-def _sizes(arguments: dict[str, Any]) -> dict[str, Any]:
-    """``Input Dims`` and ``Input type`` of a collective's tensors, {} where they are unknown."""
-    values = {key: msgspec.json.decode(raw) for key, raw in arguments.items() if key in _WANTED}
-    dims, types = values.get("Input Dims", values.get("Input dims")), values.get("Input type")
-    if _flat(dims) and isinstance(types, list) and len(types) == len(dims or ()):
-        pairs = [
-            (shape, _TYPES[str(kind).lower()])
-            for shape, kind in zip(dims or (), types, strict=True)
-            if shape and str(kind).lower() in _TYPES
-        ]
-        if pairs:
-            return {"Input Dims": [p[0] for p in pairs], "Input type": [p[1] for p in pairs]}
-    count, kind = values.get("In msg nelems"), str(values.get("dtype", "")).lower()
-    if isinstance(count, int) and kind in _TYPES:
-        return {"Input Dims": [[count]], "Input type": [_TYPES[kind]]}
-    return {}
-
-
-_WANTED = (*_SIZE_KEYS, "In msg nelems", "dtype")
-
-
-def _renamed_unless(arguments: str, key: str, kind: Any) -> str:
-    """Arguments where ``key`` is called otherwise unless its value has this type."""
-    value = msgspec.json.decode(decoded_lazily(arguments).get(key, b"null"))
-    return arguments if isinstance(value, kind) else edited(arguments, {}, {key: f"source {key}"})
-
-
-def _says_external_id(arguments: str, number: int) -> bool:
-    match = _EXTERNAL_ID.search(arguments)
-    return match is not None and match[1] == str(number) and '"external id"' not in arguments

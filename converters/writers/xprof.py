@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Finding, Findings
-from neuron_tb.converters.hardware import Chip, Peaks, chip_of, peaks_per_logical_core
+from neuron_tb.converters.hardware import SOURCE, Chip, Peaks, chip_of, peaks_per_logical_core
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.output import (
@@ -180,6 +180,8 @@ class _Run:
     def warnings(self) -> list[str]:
         """Sentences for the overview page: the capture's findings, then this format's."""
         sentences = [_sentence(finding) for finding in self.trace.findings]
+        if self.chip and any(d.family == "neuron" for d in self.trace.devices):
+            sentences.append(f"peak figures of {self.chip.name} are published ones ({SOURCE})")
         if self.steps.label and not self.trace.findings.of_kind("no_steps"):
             sentences.append("no step is marked; the whole capture is one step called capture")
         return sentences + [_sentence(finding) for finding in self.findings]
@@ -427,7 +429,7 @@ class _HostFile:
         unknown = trace.memory.total_allocated == NONE
         self.findings.add(
             "memory_without_total",
-            "memory events without a total of bytes in use were left out: XProf would draw them as 0",
+            "memory events without a total of bytes in use were left out: XProf would draw 0",
             int(np.count_nonzero(unknown & np.isin(trace.memory.process, self.processes))),
         )
         for process in self.processes:
@@ -755,7 +757,11 @@ def _operator(plane: Plane, operator: plans.Operator) -> int:
 
 
 def _named(plane: Plane, name: str, category: str) -> int:
-    return plane.event(name, stats={"category": category} if category else None)
+    stats = {"category": category} if category else None
+    if name.count(":") == 1:
+        # XProf takes host events called ``x:y`` for framework operators; the name is still drawn.
+        return plane.event(f"{name} (host)", name, stats)
+    return plane.event(name, stats=stats)
 
 
 def _group(step: Int64) -> Stat:

@@ -193,7 +193,7 @@ def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
     )
     findings.add(
         "end_rounded",
-        "ends within the source's own resolution after the next start on XProf's row were set to it",
+        "ends within the source's own resolution after the next start of the device were set to it",
         rounded,
     )
     windows = int(np.count_nonzero(rows.source[row] == Source.WINDOW))

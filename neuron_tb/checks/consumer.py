@@ -6,6 +6,7 @@ import gzip
 import os
 import subprocess
 import sys
+import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ import neuron_tb
 
 _START_SECONDS = 180
 _SECONDS_PER_MEGABYTE = 30
+_GZIP = b"\x1f\x8b"
 _RESULT = "neuron_tb result: "
 
 
@@ -36,9 +38,9 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a file that ``convert`` wrote. Raises ValueError with a sentence if it is not whole."""
     try:
-        with gzip.open(path) as file:
-            head = msgspec.json.decode(file.read())
-    except (OSError, EOFError, msgspec.DecodeError) as error:
+        data = path.read_bytes()
+        head = msgspec.json.decode(gzip.decompress(data) if data[:2] == _GZIP else data)
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
         raise ValueError(f"{path.name} is not whole: {error}") from error
     events = head.pop("traceEvents", None) if isinstance(head, dict) else None
     if not isinstance(events, list):

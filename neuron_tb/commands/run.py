@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -75,11 +77,9 @@ def _switch_on(options: Options) -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise NeuronTbError(f"torch cannot be imported: {error}") from error
-    try:
-        import torch_neuronx  # noqa: F401
-    except ImportError:
-        # Without it every profile is plain torch's, and says why.
-        pass
+    # Without torch_neuronx every profile is plain torch's, and says why.
+    with suppress(ImportError):
+        import_module("torch_neuronx")
     from neuron_tb.profiler.patches import switch_on
 
     switch_on(options)

@@ -122,6 +122,9 @@ def _with_stacks(config: Any) -> Any:
     for position, (before, after) in enumerate(zip(default, verbose, strict=True)):
         if before != after:
             fields[position] = True
-    copied = copy.copy(config)
-    copied.__setstate__(tuple(fields))
-    return copied
+    # __setstate__ acts on an object only once, before its constructor has run.
+    changed = type(config).__new__(type(config))
+    changed.__setstate__(tuple(fields))
+    if hasattr(config, "__dict__"):
+        changed.__dict__.update(config.__dict__)
+    return changed

@@ -58,7 +58,7 @@ def start(profile: Any, trace: Path, out: Path, formats: Sequence[str]) -> None:
         "host": socket.gethostname(),
     }
     environment = {k: v for k, v in os.environ.items() if k != "NEURON_TB"}
-    errors = tempfile.TemporaryFile()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115
     command = [sys.executable, "-m", "neuron_tb.profiler.convert_window", json.dumps(task)]
     try:
         process = subprocess.Popen(
@@ -105,7 +105,7 @@ def _sources(profile: Any, trace: Path) -> list[Path]:
     window = windows.of(profile)
     if window is None or not window.place.name:
         return [trace]
-    sessions = sessions_below(window.place, os.getpid(), window.started_ns)
+    sessions = sessions_below(window.place, os.getpid(), window.prepared_ns)
     return [trace, *(session for session in sessions if any(session.glob("*.json")))]
 
 

@@ -6,7 +6,6 @@ Several ranks write into one run, so files are made aside and then moved under n
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -44,7 +43,7 @@ def _move(aside: Path, out: Path, task: dict[str, Any]) -> None:
                 continue
             place = place.with_name(_name_of_rank(place.name, task))
         place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, place)
+        path.replace(place)
 
 
 def _name_of_rank(name: str, task: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ def _content(trace: Path, profile: Any, window: Window) -> dict[str, Any]:
     config = profile.experimental_config
     pid = os.getpid()
     place = window.place if window.place.name else None
-    sessions = sessions_below(place, pid, window.started_ns) if place else []
+    sessions = sessions_below(place, pid, window.prepared_ns) if place else []
     return {
         "manifest": "neuron_tb profile",
         "version": 1,

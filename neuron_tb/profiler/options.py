@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -63,7 +64,9 @@ def of_text(text: str) -> Options | None:
     if text.lower() in _YES:
         return Options()
     given: dict[str, Any] = {}
-    for part in text.split(","):
+    # A comma may stand in a path: only one before another option's name separates.
+    names = "|".join(field.name for field in fields(Options))
+    for part in re.split(rf",(?=\s*(?:{names})\b)", text):
         name, equals, value = part.partition("=")
         given[name.strip()] = _value(name.strip(), value.strip() if equals else "1")
     return of_mapping(given)

@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity
 
 from neuron_tb.profiler import window as windows
 from neuron_tb.profiler.configuration import configured
+from neuron_tb.profiler.cuda_shims import put_in_place
 from neuron_tb.profiler.device import why_not
 from neuron_tb.profiler.names import add_time_names
 from neuron_tb.profiler.options import Options, of_mapping
@@ -37,6 +38,7 @@ class _State:
 
     options: Options | None = None
     undo: list[Callable[[], None]] = []  # noqa: RUF012
+    shims: list[Callable[[], None]] = []  # noqa: RUF012
 
 
 def enable(**options: Any) -> None:
@@ -88,6 +90,11 @@ def switch_on(options: Options) -> None:
             return
         _change_torch()
     _State.options = options
+    if not options.cuda_shims:
+        _remove_shims()
+    elif not _State.shims:
+        _State.shims = put_in_place(options.backend)
+        _State.undo.append(_remove_shims)
 
 
 def missing_parts() -> list[str]:
@@ -102,6 +109,11 @@ def missing_parts() -> list[str]:
 def takes_use_cuda() -> bool:
     """Whether this torch's profile still has the argument ``use_cuda`` (gone in 2.14)."""
     return "use_cuda" in inspect.signature(_Profile.__init__).parameters
+
+
+def _remove_shims() -> None:
+    while _State.shims:
+        _State.shims.pop()()
 
 
 def _places() -> list[tuple[Any, str]]:

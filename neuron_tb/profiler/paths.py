@@ -15,6 +15,7 @@ from neuron_tb.profiler.messages import say_once
 
 _BREAKS_KINETO = re.compile(r"[=#;:\r\n]|^\s|\s$")
 _DEFAULT = "neuron_profile"
+_TICK_NS = 20_000_000
 
 
 def breaks_kineto(text: str) -> bool:
@@ -70,8 +71,16 @@ def sessions_below(directory: Path, pid: int, since_ns: int) -> list[Path]:
     for process in directory.glob(f"*_pid_{pid}"):
         inner = [p for p in process.iterdir() if p.is_dir()] if process.is_dir() else []
         places = inner or [process]
-        found += [place for place in places if place.stat().st_mtime_ns >= since_ns]
+        found += [place for place in places if _session_time_ns(place) >= since_ns]
     return sorted(found)
+
+
+def _session_time_ns(session: Path) -> int:
+    """When a session began by its name, else when it was last written to."""
+    if session.name.isdigit():
+        return int(session.name)
+    # File systems tell the time of the last tick of the kernel's clock.
+    return session.stat().st_mtime_ns + _TICK_NS
 
 
 def _directory_of(handler: Any) -> Path | None:

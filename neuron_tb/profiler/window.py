@@ -35,7 +35,7 @@ class Window:
     """What is remembered of a profile on Neuron, from its construction to its last export.
 
     ``config``: the user's configuration. ``place``: where the Neuron Runtime writes; empty when
-    unknown. ``recorded``: windows with an active step. ``started_ns``, ``first_step``,
+    unknown. ``recorded``: windows with an active step. ``prepared_ns``, ``first_step``,
     ``last_step``: of the window last started. ``ending``: the profile is being left.
     ``saved``: the window's trace, once it is saved.
     """
@@ -44,7 +44,7 @@ class Window:
     config: Any = None
     place: Path = field(default_factory=Path)
     recorded: int = 0
-    started_ns: int = 0
+    prepared_ns: int = 0
     first_step: int | None = None
     last_step: int | None = None
     ending: bool = False
@@ -111,6 +111,7 @@ def prepare_trace(profile: Any, original: Callable[[], None]) -> None:
     )
     profile.experimental_config = config
     window.saved = None
+    window.prepared_ns = time.time_ns()
     say_once("place", _where(window), quiet=options.quiet)
     original()
     adopt(profile.profiler, window)
@@ -123,7 +124,6 @@ def start_trace(profile: Any, original: Callable[[], None]) -> None:
         action = getattr(profile, "current_action", ProfilerAction.RECORD)
         if action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
             window.recorded += 1
-        window.started_ns = time.time_ns()
         window.first_step = getattr(profile, "step_num", None)
     original()
 

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -690,6 +691,16 @@ void register_operators() {
     return at::native::_reshape_alias(
         tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(strides));
   });
+  library.impl("set_.source_Storage", [](at::Tensor& tensor, at::Storage storage) -> at::Tensor& {
+    auto count = (int64_t)storage.nbytes() / (int64_t)tensor.element_size();
+    return at::native::set_storage_cpu_(tensor, storage, 0, {count}, {});
+  });
+  library.impl("set_.source_Tensor",
+               [](at::Tensor& tensor, const at::Tensor& source) -> at::Tensor& {
+                 return at::native::set_storage_cpu_(tensor, source.storage(),
+                                                     source.storage_offset(), source.sizes(),
+                                                     source.strides());
+               });
   library.impl("set_.source_Storage_storage_offset",
                [](at::Tensor& tensor, at::Storage storage, int64_t offset, c10::IntArrayRef size,
                   c10::IntArrayRef strides) -> at::Tensor& {
@@ -704,6 +715,19 @@ void register_operators() {
   static torch::Library everything(
       torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   everything.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_core>());
+}
+
+// torch.autocast("neuron"): the same lists of operators as the other devices have.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+#define NEURON_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+#define NEURON_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+  AT_FORALL_LOWER_PRECISION_FP(NEURON_LOWER_PRECISION)
+  AT_FORALL_FP32(NEURON_FP32)
+#undef NEURON_LOWER_PRECISION
+#undef NEURON_FP32
 }
 
 // -- legacy profiling (without Kineto) --------------------------------------------------------
@@ -1198,7 +1222,7 @@ void install(bool kineto) {
   TORCH_CHECK(!done, "the simulated Neuron is installed already");
   done = true;
   c10::SetAllocator(kNeuron, &allocator());
-  c10::impl::registerDeviceGuard(kNeuron, new Guard);
+  static c10::impl::DeviceGuardImplRegistrar guard(kNeuron, new Guard);
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   torch::profiler::impl::registerPrivateUse1Methods(new Stubs);
   register_operators();
