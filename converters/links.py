@@ -314,11 +314,19 @@ class _Linker:
         )
         self.sequence = through
         link_by(slices.sequence_id[calls], through, LinkKind.EXEC_ID, preferred)
-        by_exec = np.where(named != NONE, self._outermost_call(calls)[named], NONE).astype(np.int32)
+        outermost = self._outermost_call(calls)
+        by_exec = np.where(named != NONE, outermost[named], NONE).astype(np.int32)
         self._set_launch(executions, by_exec, LinkKind.EXEC_ID)
         link_by(slices.sequence_id[calls], through, LinkKind.SEQUENCE_ID, everything)
-        external = slices.external_id[executions.slice]
-        link_by(slices.external_id[calls], external, LinkKind.EXTERNAL_ID, everything)
+        external = by_id.latest(
+            slices.external_id[calls],
+            slices.external_id[calls] != NONE,
+            process,
+            slices.external_id[executions.slice],
+            executions.end_ns,
+        )
+        by_external = np.where(external != NONE, outermost[external], NONE).astype(np.int32)
+        self._set_launch(executions, by_external, LinkKind.EXTERNAL_ID)
         self._link_by_order(executions, calls, core, preferred)
 
     def _set_launch(self, executions: Executions, rows: Int32, kind: LinkKind) -> None:

@@ -10,6 +10,7 @@ Wire format: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,8 @@ class Rows:
     @property
     def lengths(self) -> Int64:
         """Bytes per row, shape (n,)."""
-        return self.mask.sum(axis=1, dtype=np.int64)
+        lengths: Int64 = self.mask.sum(axis=1, dtype=np.int64)
+        return lengths
 
     def tobytes(self) -> bytes:
         """All rows, one after the other."""
@@ -145,7 +147,7 @@ def length_prefix(
 
 
 def splice(*parts: Rows | Ragged) -> bytes:
-    """Row by row, the bytes of every part: first row of each part, then the second row, …"""
+    """The bytes of every part, row by row: first the first row of each part, then the second."""
     return joined(*parts).tobytes()
 
 
@@ -173,7 +175,7 @@ def encode_varint(value: int) -> bytes:
 def encode_field(number: int, value: int | float | str | bytes) -> bytes:
     """One field: varint for int, double for float, length-delimited for str and bytes."""
     if isinstance(value, float):
-        return _key(number, _FIXED64) + np.float64(value).tobytes()
+        return _key(number, _FIXED64) + struct.pack("<d", value)
     if isinstance(value, int):
         return _key(number, _VARINT) + encode_varint(value)
     body = value.encode("utf-8", "replace") if isinstance(value, str) else value

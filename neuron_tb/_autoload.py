@@ -10,11 +10,17 @@ import os
 import sys
 
 
+_called = False
+"""An installation beside a source tree registers the entry point twice."""
+
+
 def autoload() -> None:
     """Turn the drop-in on when the environment variable ``NEURON_TB`` says so."""
+    global _called
     wanted = os.environ.get("NEURON_TB")
-    if not wanted:
+    if not wanted or _called:
         return
+    _called = True
     try:
         from neuron_tb.profiler.options import of_text
 

@@ -15,6 +15,7 @@ from neuron_tb.converters.lanes import union_length
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Trace
 from neuron_tb.converters.writers import Destination, kineto
+from tests.makers import kernel, operator, write_kineto
 
 pytest.importorskip("hta", reason="needs HolisticTraceAnalysis (extra test)")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:::hta.*")]
@@ -128,3 +129,15 @@ def test_the_check_notices_lost_device_time(samples: Path, tmp_path: Path) -> No
     report = kineto_check.check(file.path)
     assert not report.passed
     assert any("stream" in problem for problem in report.problems)
+
+
+def test_rows_below_a_microsecond_are_hta_s_limit_not_a_problem_of_the_file(tmp_path: Path) -> None:
+    events = [operator("aten::x", 0, 60, 1), kernel("k", 10.2, 0.5, 70_001)]
+    (file,) = kineto.write(
+        load(write_kineto(tmp_path / "trace.json", events)), Destination(tmp_path / "out", "run")
+    )
+    assert file.path is not None
+    report = kineto_check.check(file.path)
+    assert report.passed, report.problems
+    (view,) = [v for v in report.views if v.name == "Temporal breakdown"]
+    assert "negative lengths" in view.content

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.load import load
 from neuron_tb.converters.readers import read_file
 from neuron_tb.converters.readers.columns import integer, nanoseconds
 from neuron_tb.converters.trace import NONE, ClockKind, Role, Trace, TrackKind
@@ -328,3 +329,10 @@ def test_device_rows_of_other_accelerators_are_recognised(
 ) -> None:
     trace = read_file(cases / "real" / file)
     assert np.count_nonzero(trace.roles(Role.KERNEL, Role.TRANSFER)) == device_rows
+
+
+def test_a_process_that_has_only_marks_is_a_process_too(tmp_path: Path) -> None:
+    mark = {"ph": "i", "s": "t", "name": "mark", "cat": "x", "pid": 77, "tid": 1, "ts": 3}
+    trace = load(write_kineto(tmp_path / "t.json", [operator("a", 0, 9), mark]))
+    assert [p.pid for p in trace.processes] == [PID, 77]
+    assert len(trace.metadata) == 2

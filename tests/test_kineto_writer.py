@@ -230,9 +230,7 @@ def test_host_rows_never_look_like_device_work(tmp_path: Path) -> None:
     events = [
         *device_op("aten::mm", 100, 5),
         complete("cpu_op", "aten::odd", 300, 5, args={"stream": None, "correlation": "x"}),
-        complete(
-            "privateuse1_runtime", "nrt_wait", 310, 5, args={"stream": 3, "correlation": None}
-        ),
+        complete("privateuse1_runtime", "nrt_wait", 310, 5, args={"stream": 3, "correlation": "8"}),
     ]
     file = one(tmp_path, events)
     for event in slices(file):

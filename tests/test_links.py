@@ -308,3 +308,14 @@ def test_rows_at_time_zero_are_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_the_package_offers_load_and_linking_lazily() -> None:
     assert neuron_tb.load is load
+
+
+def test_of_nested_calls_with_one_external_id_the_outermost_is_the_launch(tmp_path: Path) -> None:
+    events = [
+        operator("a", 0, 50, external=3),
+        complete("privateuse1_runtime", "outer call", 5, 30, args={"External id": 3}),
+        complete("privateuse1_runtime", "inner call", 10, 5, args={"External id": 3}),
+        window("a", 12, 80, 3),
+    ]
+    trace = load(write_kineto(tmp_path / "t.json", events))
+    assert trace.strings[trace.slices.name[trace.executions.launch[0]]] == "outer call"

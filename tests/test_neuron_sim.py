@@ -12,6 +12,9 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +150,7 @@ def test_kernel_events_are_the_exact_busy_times_of_the_core(kernels: dict[str, A
     assert shown == truth
     assert {r["duration_ns"] for r in kernels["truth"] if r["operator"] == "aten::mm"} == {321_500}
     busy = sorted((r["start_ns"], r["end_ns"]) for r in kernels["truth"])
-    assert all(end <= start for (_, end), (start, _) in zip(busy, busy[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(busy))
 
 
 def test_each_operator_is_one_cpu_op_one_call_and_one_kernel(kernels: dict[str, Any]) -> None:
@@ -163,17 +166,15 @@ def test_each_operator_is_one_cpu_op_one_call_and_one_kernel(kernels: dict[str, 
 
 def test_kernels_are_linked_with_the_operator_that_launched_them(kernels: dict[str, Any]) -> None:
     operators = {e["args"]["External id"]: e for e in _of(kernels["events"], "cpu_op")}
-    calls = {
-        e["args"]["correlation"]: e for e in _of(kernels["events"], "privateuse1_runtime")
-    }
+    calls = {e["args"]["correlation"]: e for e in _of(kernels["events"], "privateuse1_runtime")}
     for kernel in _of(kernels["events"], "kernel"):
         operator = operators[kernel["args"]["External id"]]
         call = calls[kernel["args"]["correlation"]]
         assert kernel["name"] == operator["name"].removeprefix("aten::") + "_neff"
         assert call["tid"] == operator["tid"]
-        # torch reads the operator's time from another counter, a microsecond off at most.
-        assert operator["ts"] - 1 <= call["ts"]
-        assert call["ts"] + call["dur"] <= operator["ts"] + operator["dur"] + 1
+        # torch reads the operator's time from another counter, some microseconds off at most.
+        assert operator["ts"] - 5 <= call["ts"]
+        assert call["ts"] + call["dur"] <= operator["ts"] + operator["dur"] + 5
         assert kernel["ts"] >= call["ts"] + call["dur"] - 0.001
 
 
@@ -278,9 +279,7 @@ def test_driver_events_break_torchs_own_table(tmp_path: Path) -> None:
 
 
 def test_torch_alone_calls_it_neuron(tmp_path: Path, kernels: dict[str, Any]) -> None:
-    names = {
-        e["args"]["labels"] for e in kernels["events"] if e.get("name") == "process_labels"
-    }
+    names = {e["args"]["labels"] for e in kernels["events"] if e.get("name") == "process_labels"}
     assert "NeuronCore 0 (simulated)" in names
     assert [d["name"] for d in kernels["document"]["deviceProperties"]] == [
         "NeuronCore (simulated)",
@@ -332,65 +331,66 @@ def test_plain_rms_norm_is_three_mul_one_add_one_rsqrt_one_mean(tmp_path: Path) 
     assert run["same"]
 
 
-@pytest.mark.parametrize(
-    ("expression", "kernels"),
-    [
-        ("x.sum()", ["sum"]),
-        ("x.mean()", ["mean"]),
-        ("x.std()", ["std"]),
-        ("torch.arange(5, device='neuron')", ["arange"]),
-        ("x + 1", ["add"]),
-        ("torch.zeros(3, device='neuron')", ["zero_"]),
-        ("torch.full((3,), 2.0, device='neuron')", ["fill_"]),
-        ("torch.nn.functional.linear(x, x)", ["mm"]),
-        ("x.sort()", ["sort"]),
-        ("x.t().reshape(16)", ["Memcpy DtoD"]),
-        ("x[1:, :2].detach()", []),
-        ("torch.empty(3, device='neuron')", []),
-        ("x.clone()", ["Memcpy DtoD"]),
-        ("torch._foreach_add_([x, x], 1.0)", ["add_", "add_"]),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_operators_launch_what_they_are(
-    expression: str, kernels: list[str], many_operators: dict[str, Any]
-) -> None:
-    launched = many_operators[expression]["launched"]
-    assert [n.removeprefix("aten::") for n in launched] == kernels
-    doubled = {
-        name: [total, own]
-        for name, total, own in many_operators[expression]["averages"]
-        if name.removeprefix("aten::") in kernels and total != pytest.approx(own)
-    }
-    assert not doubled or expression == "x.std()", "std is composite: torch nests it itself"
+_LAUNCHES = {
+    "x.sum()": ["sum"],
+    "x.mean()": ["mean"],
+    "torch.arange(5, device='neuron')": ["arange"],
+    "x + 1": ["add"],
+    "x.add_(1).mul_(x)": ["add_", "mul_"],
+    "torch.addmm(x, x, x)": ["addmm"],
+    "torch.zeros(3, device='neuron')": ["zero_"],
+    "torch.full((3,), 2.0, device='neuron')": ["fill_"],
+    "torch.nn.functional.linear(x, x)": ["mm"],
+    "torch.nn.functional.mse_loss(x, x)": ["mse_loss"],
+    "x.sort()": ["sort"],
+    "torch.cat([x, x])": ["cat"],
+    "x.clone()": ["Memcpy DtoD"],
+    "x.t().reshape(16)": ["_copy_from"],
+    "x.to(torch.bfloat16)": ["_copy_from"],
+    "x.cpu()": ["Memcpy DtoH"],
+    "host.to('neuron')": ["Memcpy HtoD"],
+    "x[0, 0].item()": ["Memcpy DtoH"],
+    "x[1:, :2].detach()": [],
+    "torch.empty(3, device='neuron')": [],
+    "torch._foreach_add_([x, x], 1.0)": ["add_", "add_"],
+}
 
 
 @pytest.fixture(scope="module")
-def many_operators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Each expression of the test above, profiled on its own in one process."""
-    function = test_operators_launch_what_they_are
-    marks = [m for m in function.pytestmark if m.name == "parametrize"]
-    expressions = [case[0] for case in marks[0].args[1]]
+def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Each expression above, profiled on its own in one process."""
     return _run(
         tmp_path_factory.mktemp("operators"),
-        f"expressions = {expressions!r}\n"
+        f"expressions = {list(_LAUNCHES)!r}\n"
         + textwrap.dedent("""
         sim.install(kernel_us=20)
         result = {}
         for expression in expressions:
-            x = torch.randn(4, 4).to("neuron")
+            host = torch.randn(4, 4)
+            x = torch.randn(4, 4, device="neuron")
             torch.neuron.synchronize()
             with profile(activities=BOTH) as p:
                 eval(expression)
                 torch.neuron.synchronize()
             result[expression] = {
                 "launched": [r["operator"] for r in sim.truth(sim.counters()["starts"])],
-                "averages": [[e.key, e.device_time_total, e.self_device_time_total]
-                             for e in p.key_averages() if e.key.startswith("aten::")],
+                "totals": [[e.key, e.device_time_total, e.self_device_time_total]
+                           for e in p.key_averages() if e.key.startswith("aten::")],
             }
         answer(**result)
         """),
     )
+
+
+@pytest.mark.parametrize("expression", _LAUNCHES)
+def test_operators_launch_what_they_are(expression: str, launches: dict[str, Any]) -> None:
+    result = launches[expression]
+    launched = [name.removeprefix("aten::") for name in result["launched"]]
+    assert launched == _LAUNCHES[expression]
+    own = {name: (total, own) for name, total, own in result["totals"] if own}
+    # What an operator launches is its own and counted once, however torch nests its overloads.
+    assert all(total == pytest.approx(self_us) for total, self_us in own.values())
+    assert sum(self_us for _, self_us in own.values()) == pytest.approx(20 * len(launched))
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
@@ -425,7 +425,7 @@ def test_what_gpu_scripts_use_works(tmp_path: Path) -> None:
     run = _run(
         tmp_path,
         """
-        sim.install(kernel_us=50, cores=3)
+        sim.install(kernel_us=20_000, cores=3)
         x = torch.randn(4, 4).pin_memory().to("neuron", non_blocking=True)
         with torch.autocast("neuron", torch.bfloat16):
             low = (x @ x).dtype
@@ -448,7 +448,7 @@ def test_what_gpu_scripts_use_works(tmp_path: Path) -> None:
                accelerator=str(torch.accelerator.current_accelerator()))
         """,
     )
-    assert run["ms"] == pytest.approx(0.2, rel=0.5)
+    assert run["ms"] == pytest.approx(80, rel=0.25)
     assert not run["before"]
     assert (run["y"], run["inside"], run["outside"]) == (2, [1, 1], 0)
     assert run["shape"] == [1, 2, 4, 8]
@@ -461,7 +461,7 @@ def test_what_gpu_scripts_use_works(tmp_path: Path) -> None:
 
 def test_work_in_flight_at_stop_is_lost_and_counted(tmp_path: Path) -> None:
     script = """
-    sim.install(kernel_us=3000, drop_unfinished={drop})
+    sim.install(kernel_us=100_000, drop_unfinished={drop})
     x = torch.ones(4, device="neuron")
     torch.neuron.synchronize()
     torch.neuron.synchronize = lambda device=None: None  # torch would wait at the profile's end
@@ -480,78 +480,59 @@ def test_work_in_flight_at_stop_is_lost_and_counted(tmp_path: Path) -> None:
     assert patient["truth"] == ["recorded"] * 5
 
 
-def test_torch_synchronizes_one_core_and_loses_the_work_of_the_other(tmp_path: Path) -> None:
-    """Fact: 9 of 11 kernels are lost; synchronizing every core loses none."""
-    script = """
-    sim.install(cores=2, kernel_us=20000)
-    a, b = torch.ones(4, device="neuron:0"), torch.ones(4, device="neuron:1")
-    synchronize_all()
-    with profile(activities=BOTH) as p:
-        for _ in range(9):
-            b = b * 2
-        for _ in range(2):
-            a = a * 2
-        {wait}
-    answer(kernels=Counter(e["pid"] for e in events(p) if e.get("cat") == "kernel"),
-           unfinished=sim.counters()["unfinished"], syncs=sim.counters()["syncs"])
-    """
-    script = "from collections import Counter\n" + textwrap.dedent(script)
-    plain = _run(tmp_path, script.format(wait="pass"))
-    # Core 0 is waited for; of core 1's nine only those that ran meanwhile are kept.
-    assert plain["kernels"]["0"] == 2
-    assert plain["kernels"].get("1", 0) <= 3
-    assert plain["unfinished"] == 11 - sum(plain["kernels"].values())
-    whole = _run(tmp_path, script.format(wait="synchronize_all()"))
-    assert whole["kernels"] == {"0": 2, "1": 9}
-    assert whole["unfinished"] == 0
-
-
-def test_nine_of_eleven_kernels_are_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wait", "kept", "lost"), [("pass", [0, 0], 9), ("synchronize_all()", [0, 0, *[1] * 9], 0)]
+)
+def test_torch_waits_for_the_current_core_only(
+    tmp_path: Path, wait: str, kept: list[int], lost: int
+) -> None:
+    """Fact: of 11 kernels on two cores plain torch loses 9; synchronizing every core, none."""
     run = _run(
         tmp_path,
-        """
-        sim.install(cores=2, kernel_us=500, lengths_us={"aten::add": 60000})
+        f"""
+        sim.install(cores=2, kernel_us=500, lengths_us={{"aten::sub": 2_000_000}})
         a, b = torch.ones(4, device="neuron:0"), torch.ones(4, device="neuron:1")
         synchronize_all()
         with profile(activities=BOTH) as p:
             a * 2, a * 2
-            for _ in range(9):
+            b = b - 1
+            for _ in range(8):
                 b = b + 1
+            {wait}
         answer(kernels=[e["pid"] for e in events(p) if e.get("cat") == "kernel"],
-               unfinished=sim.counters()["unfinished"])
+               unfinished=sim.counters()["unfinished"], syncs=sim.counters()["syncs"])
         """,
     )
-    assert run["kernels"] == [0, 0]
-    assert run["unfinished"] == 9
+    assert sorted(run["kernels"]) == kept
+    assert run["unfinished"] == lost
+    assert run["syncs"] == ([2, 1] if wait == "pass" else [3, 2])
 
 
 def test_work_queued_before_the_window_delays_it_and_is_not_in_it(tmp_path: Path) -> None:
     run = _run(
         tmp_path,
         """
-        sim.install(kernel_us=40000)
+        sim.install(kernel_us=400_000)
         x = torch.ones(4, device="neuron")
         torch.neuron.synchronize()
         x * 2, x * 2, x * 2
-        before = time.time_ns()
         with profile(activities=BOTH):
             x * 2
             torch.neuron.synchronize()
-        truth = sim.truth()
-        answer(late=sim.truth(1)[0]["start_ns"] - before, recorded=len(sim.truth(1)),
-               outside=[r["status"] for r in sim.truth(0)])
+        answer(inside=sim.truth(1), outside=sim.truth(0)[-3:])
         """,
     )
-    assert run["late"] > 80_000_000, "two kernels and the rest of a third were in the way"
-    assert run["recorded"] == 1
-    assert set(run["outside"]) == {"outside"}
+    (own,) = run["inside"]
+    assert own["start_ns"] == run["outside"][-1]["end_ns"], "it waited for what was in the way"
+    assert own["start_ns"] > own["call_end_ns"] + 100_000_000
+    assert {r["status"] for r in run["outside"]} == {"outside"}
 
 
 def test_streams_are_ordered_in_themselves_and_overlap_copies_with_kernels(tmp_path: Path) -> None:
     run = _run(
         tmp_path,
         """
-        sim.install(kernel_us=2000, copy_us=2000)
+        sim.install(kernel_us=200_000, copy_us=200_000)
         x = torch.ones(4, device="neuron")
         host = torch.ones(4)
         torch.neuron.synchronize()
@@ -580,7 +561,7 @@ def test_copies_to_the_host_block_until_they_are_done(tmp_path: Path) -> None:
     run = _run(
         tmp_path,
         """
-        sim.install(kernel_us=30000)
+        sim.install(kernel_us=300_000)
         x = torch.ones(4, device="neuron")
         torch.neuron.synchronize()
         before = time.perf_counter()
@@ -591,8 +572,8 @@ def test_copies_to_the_host_block_until_they_are_done(tmp_path: Path) -> None:
         answer(queued=queued - before, read=read - queued, value=value)
         """,
     )
-    assert run["queued"] < 0.02
-    assert run["read"] > 0.05
+    assert run["queued"] < 0.25
+    assert run["queued"] + run["read"] > 0.6
     assert run["value"] == 8
 
 
@@ -616,9 +597,7 @@ def test_memory_is_reported_for_its_core(tmp_path: Path) -> None:
         """,
     )
     device = [m for m in run["memory"] if m["Device Type"] == 20]
-    assert [m["Bytes"] for m in device] == [4000, 4000, -4000, -4000] or sorted(
-        m["Bytes"] for m in device
-    ) == [-4000, -4000, 4000, 4000]
+    assert [m["Bytes"] for m in device] == [4000, 4000, -4000, -4000]
     assert {m["Device Id"] for m in device} == {1}
     assert max(m["Total Allocated"] for m in device) == 8000
     assert (run["held"], run["end"], run["peak"]) == (8000, 0, 8000)
@@ -632,7 +611,7 @@ def test_profiling_without_kineto_takes_times_from_the_queue(tmp_path: Path) -> 
     run = _run(
         tmp_path,
         """
-        sim.install(kernel_us=700)
+        sim.install(kernel_us=100_000)
         x = torch.ones(4, device="neuron")
         torch.neuron.synchronize()
         with torch.autograd.profiler.profile(use_device="neuron", use_kineto=False) as p:
@@ -642,7 +621,7 @@ def test_profiling_without_kineto_takes_times_from_the_queue(tmp_path: Path) -> 
         """,
     )
     # The stub's events are taken on the host's and the queue's clock around the operator.
-    assert run["us"] == [pytest.approx(700, rel=0.5)]
+    assert run["us"] == [pytest.approx(100_000, rel=0.3)]
 
 
 def test_ids_of_a_range_that_outlives_a_profile_do_not_leak_into_the_next(tmp_path: Path) -> None:
@@ -674,12 +653,15 @@ def test_ids_of_a_range_that_outlives_a_profile_do_not_leak_into_the_next(tmp_pa
 
 # -- torch_neuronx, the runtime's files, neuron-explorer ---------------------------------------
 
-_CAPTURE = """
+_CAPTURE = (
+    """
 import torch_neuronx
 from torch_neuronx.profiling import NeuronConfig, NeuronProfiler, ProfileMode
 
 config = NeuronConfig(modes=[{modes}], profile_output_dir="out", {options})
-""" + _TRAIN + """
+"""
+    + _TRAIN
+    + """
 step()
 synchronize_all()
 with profile(activities=BOTH, experimental_config=config, profile_memory=True,
@@ -693,6 +675,7 @@ with profile(activities=BOTH, experimental_config=config, profile_memory=True,
         p.step()
 answer(counters=sim.counters(), truth=sim.truth(1))
 """
+)
 
 
 def _captured(
@@ -707,9 +690,7 @@ def _captured(
     return _run(directory, script, sim.environment(**settings))
 
 
-def _explorer(
-    directory: Path, *more: str, **switches: str
-) -> subprocess.CompletedProcess[str]:
+def _explorer(directory: Path, *more: str, **switches: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["neuron-explorer", "view", "--data-path", "out", "--output-format", "json", *more],
         cwd=directory,
@@ -877,9 +858,7 @@ def test_kernel_events_alone_give_the_truth_too(tmp_path: Path) -> None:
 
 
 def test_only_captured_cores_are_in_the_files_and_dropped_events_are_told(tmp_path: Path) -> None:
-    _captured(
-        tmp_path, options="capture_enabled_for_nc='1', max_events_per_nc=3", second_core=True
-    )
+    _captured(tmp_path, options="capture_enabled_for_nc='1', max_events_per_nc=3", second_core=True)
     assert _explorer(tmp_path).returncode == 0
     document = json.loads((tmp_path / "system_profile.json").read_text())
     rows = [r for r in document["trace_event"] if r["name"] == "nc_exec_running"]
@@ -906,7 +885,7 @@ def test_unfinished_work_has_a_call_and_no_hardware_row(tmp_path: Path) -> None:
                 x * 2
         answer()
         """,
-        sim.environment(kernel_us=50_000),
+        sim.environment(kernel_us=500_000),
     )
     assert _explorer(tmp_path).returncode == 0
     document = json.loads((tmp_path / "system_profile.json").read_text())
@@ -922,41 +901,35 @@ def test_neuron_explorer_may_go_on_serving_fail_or_refuse_json(tmp_path: Path) -
     refused = _explorer(tmp_path, NEURON_SIM_EXPLORER_NO_JSON="1")
     assert refused.returncode == 2
     assert not (tmp_path / "system_profile.json").exists()
-    old = _explorer(
-        tmp_path, "--output-file", "old.json", NEURON_SIM_EXPLORER_SPELLING="old",
-        NEURON_SIM_EXPLORER_FRAMEWORK="0",
-    )  # fmt: skip
+    switches = {"NEURON_SIM_EXPLORER_SPELLING": "old", "NEURON_SIM_EXPLORER_FRAMEWORK": "0"}
+    old = _explorer(tmp_path, "--output-file", "old.json", **switches)
     assert old.returncode == 0
     document = json.loads((tmp_path / "old.json").read_text())
     assert {r["lnc_idx"] for r in document["trace_events"]} == {"0"}
     assert not any(r.get("type") == 99999 for r in document["trace_events"])
-    with pytest.raises(subprocess.TimeoutExpired), _serving(tmp_path) as process:
-        for line in process.stdout:  # it says so after it has written
-            if "http://" in line:
-                break
-        json.loads((tmp_path / "system_profile.json").read_text())
-        process.wait(timeout=1)
+    with _serving(tmp_path) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline() + process.stdout.readline()
+        assert "http://localhost:3001/" in said
+        assert json.loads((tmp_path / "system_profile.json").read_text())["trace_event"]
+        assert process.poll() is None, "it goes on serving"
 
 
-class _serving:  # noqa: N801
-    """A neuron-explorer that does not end; it is ended with the block."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def __enter__(self) -> subprocess.Popen[str]:
-        self.process = subprocess.Popen(
-            [str(sim.BIN / "neuron-explorer"), "view", "-d", "out", "--output-format", "json"],
-            cwd=self.directory,
-            env={**os.environ, "NEURON_SIM_EXPLORER_SERVE": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return self.process
-
-    def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+@contextmanager
+def _serving(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A neuron-explorer that does not end by itself; it is ended with the block."""
+    process = subprocess.Popen(
+        [str(sim.BIN / "neuron-explorer"), "view", "-d", "out", "--output-format", "json"],
+        cwd=directory,
+        env={**os.environ, "NEURON_SIM_EXPLORER_SERVE": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_neuron_explorer_reads_only_the_simulators_files(tmp_path: Path) -> None:

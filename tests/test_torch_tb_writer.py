@@ -1085,3 +1085,17 @@ def test_strangers_files_open_with_all_their_slices(cases: Path, tmp_path: Path,
         own = int((trace.slice_process == process).sum())
         files = torch_tb.write(trace, Destination(tmp_path, "run", force=True))
         assert own == 0 or own in [f.slices for f in files] or any(f.skipped for f in files)
+
+
+def test_an_operator_that_repeats_its_parents_name_keeps_the_device_time(tmp_path: Path) -> None:
+    """The plugin makes one row of both and forgets what the outer one launched."""
+    events = [*device_op("aten::mm", 100, 5), operator("aten::mm", 105, 4, 6)]
+    assert device_self(opened(one(tmp_path, events))) == {"aten::mm": 70.0}
+
+
+def test_a_python_frame_with_a_collectives_name_does_not_lose_the_file(tmp_path: Path) -> None:
+    frame = module("x", 10, 100, 1)
+    frame["name"] = "nccl:all_reduce"
+    file = one(tmp_path, [frame, *device_op("aten::mm", 20, 1)])
+    assert device_self(opened(file)) == {"aten::mm": 70.0}
+    assert file.slices == 4

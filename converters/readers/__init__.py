@@ -61,6 +61,7 @@ def read_source(path: Path, context: Context | None = None) -> tuple[Trace, Form
     if found is None:
         raise NeuronTbError(f"{path} is {document.description()}.")
     trace = found.reader.read(document, context)
+    trace.findings.extend(document.findings)
     return trace, found
 
 

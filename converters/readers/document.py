@@ -1,10 +1,12 @@
-"""Opening a JSON file, plain or gzip, and saying what it is when it is not a trace."""
+"""Opening a JSON file, plain or gzip, and saying what it is when it is not a trace.
+
+A document is decoded as a whole first; only where that fails, :mod:`.repair` looks at its text.
+"""
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import re
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,22 @@ from typing import Any
 import msgspec
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.gunzip import MAGIC, gunzip
+from neuron_tb.converters.readers.repair import (
+    first_invalid_utf8,
+    list_of_renamed_events,
+    repair,
+    valid_utf8,
+)
+from neuron_tb.converters.readers.repair_scan import EVENT_LISTS
 
-_GZIP = b"\x1f\x8b"
+_IN_A_TRACE = re.compile(
+    rb'"(?:traceEvents|trace_events?|schemaVersion|ph|ts|dur|name|args|timestamp|event_type)"[ \t\r\n]*:'
+)
 _PICKLE = re.compile(rb"^\x80[\x02-\x05]")
+_UNKNOWN = "JSON, but not a trace that is known here"
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -34,26 +49,47 @@ class Context:
 
 @dataclass
 class Document:
-    """A JSON file in memory: either an object's top-level ``keys`` or a top-level ``array``."""
+    """A JSON file in memory: either an object's top-level ``keys`` or a top-level ``array``.
+
+    ``data``: the text of a top-level array. ``findings``: what was repaired or lost in it.
+    """
 
     path: Path
     data: bytes
     keys: dict[str, msgspec.Raw] = field(default_factory=dict)
     array: bool = False
+    findings: Findings = field(default_factory=Findings)
 
     def first_row(self) -> dict[str, Any]:
         """The first object of a top-level array, decoded; {} when there is none."""
         if not self.array:
             return {}
         for row in msgspec.json.decode(self.data, type=list[msgspec.Raw])[:50]:
-            value = msgspec.json.decode(row)
+            value = _decoded(row)
             if isinstance(value, dict):
                 return value
         return {}
 
     def decoded(self, *but: str) -> dict[str, Any]:
-        """All top-level keys but these, decoded."""
-        return {k: msgspec.json.decode(v) for k, v in self.keys.items() if k not in but}
+        """All top-level keys but these, decoded; those that cannot be are left out and noted."""
+        values = {}
+        for key, raw in self.keys.items():
+            if key not in but:
+                value = _decoded(raw)
+                if value is _UNREADABLE:
+                    self.findings.add(
+                        "key_unreadable",
+                        "top-level values nested too deeply, or numbers too large, were left out",
+                        where=f"{self.path.name}, {key[:100]!r}",
+                    )
+                else:
+                    values[key] = value
+        return values
+
+    @property
+    def is_known_not_to_be_a_trace(self) -> bool:
+        """Whether :meth:`description` names it."""
+        return not self.description().startswith(_UNKNOWN)
 
     def description(self) -> str:
         """What the document is, when no reader knows it: the end of a sentence."""
@@ -66,34 +102,130 @@ class Document:
         if "device_traces" in self.keys or "segments" in self.keys:
             return "a PyTorch memory snapshot, not a trace"
         keys = ", ".join(list(self.keys)[:5])
-        return "JSON, but not a trace that is known here" + (f" (its keys: {keys})" if keys else "")
+        return _UNKNOWN + (f" (its keys: {keys})" if keys else "")
 
 
 def open_document(path: Path) -> Document:
     """Read and decompress a JSON file. Raises NeuronTbError when it cannot be one."""
-    data = read_bytes(path)
+    findings = Findings()
+    data = _as_utf8(path, read_bytes(path, findings), findings)
     _refuse_what_is_not_json(path, data[:4096])
-    data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        if data.lstrip()[:1] == b"[":
-            msgspec.json.decode(data, type=list[msgspec.Raw])
-            return Document(path, data, array=True)
-        return Document(path, data, keys=_TOP_LEVEL.decode(data))
-    except msgspec.MsgspecError as error:
-        raise NeuronTbError(f"{path} is not valid JSON ({error}).") from error
+        document = _decode(path, data, findings)
+        if _has_repeated_lists(document, data):
+            document = _repair(path, data, "an event list stands twice", findings)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        document = _repair(path, data, str(error), findings)
+    _replace_invalid_utf8(document, data)
+    list_of_renamed_events(document.keys, path.name, findings)
+    return document
 
 
-def read_bytes(path: Path) -> bytes:
-    """The file's content, decompressed when it is gzip whatever its name says."""
+def read_bytes(path: Path, findings: Findings | None = None) -> bytes:
+    """The file's content, decompressed when it is gzip whatever its name says.
+
+    What of a damaged gzip file is lost goes to ``findings``. Raises NeuronTbError for a file that
+    is larger than ``bounds`` allow.
+    """
+    findings = Findings() if findings is None else findings
     try:
+        size = path.stat().st_size
+        if size > bounds.MAX_SIZE:
+            raise NeuronTbError(
+                f"{path} has {size:,} bytes, more than the {bounds.MAX_SIZE:,} that are allowed; "
+                "--max-size raises the limit."
+            )
         data = path.read_bytes()
-        if data[:2] == _GZIP:
-            data = gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise NeuronTbError(f"{path} is a damaged gzip file ({error}).") from error
     except OSError as error:
         raise NeuronTbError(f"{path} cannot be read: {error.strerror or error}.") from error
+    for _ in range(2):  # some tools compress what is compressed
+        if data.startswith(MAGIC):
+            data = gunzip(path, data, findings)
     return data
+
+
+def _decode(path: Path, data: bytes, findings: Findings) -> Document:
+    if data.lstrip()[:1] == b"[":
+        msgspec.json.decode(data, type=list[msgspec.Raw])
+        return Document(path, data, array=True, findings=findings)
+    return Document(path, data, _TOP_LEVEL.decode(data), findings=findings)
+
+
+def _repair(path: Path, data: bytes, problem: str, findings: Findings) -> Document:
+    repaired = repair(path.name, data, findings)
+    array = repaired.array is not None
+    document = Document(path, repaired.array or b"", repaired.keys, array, findings)
+    has_list = array or any(key in repaired.keys for key in EVENT_LISTS)
+    lost = findings.of_kind("bytes_lost") + findings.of_kind("json_truncated")
+    if repaired.events == 0 and (lost or not has_list) and not document.is_known_not_to_be_a_trace:
+        raise NeuronTbError(
+            f"{path} is not valid JSON ({problem}), and no whole event in it can be read."
+        )
+    return document
+
+
+def _has_repeated_lists(document: Document, data: bytes) -> bool:
+    """Whether an object has an event list twice; decoding keeps only the last one.
+
+    Looked for only where the values that were kept are much shorter than the text.
+    """
+    kept = sum(len(memoryview(raw)) + len(key) + 16 for key, raw in document.keys.items())
+    if document.array or len(data) - kept < 16:
+        return False
+    return any(
+        len(re.findall(b'"%b"[ \t\r\n]*:' % key.encode(), data)) > 1
+        for key in EVENT_LISTS
+        if key in document.keys
+    )
+
+
+def _as_utf8(path: Path, data: bytes, findings: Findings) -> bytes:
+    """The text without a byte order mark and in UTF-8."""
+    if data.startswith(codecs.BOM_UTF8):
+        findings.add("byte_order_mark", "a byte order mark was ignored", where=path.name)
+        return data[3:]
+    encoding = ""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        encoding = "utf-16"
+    elif data[:1] in (b"{", b"[") and data[1:2] == b"\0":
+        encoding = "utf-16-le"
+    elif data[:1] == b"\0" and data[1:2] in (b"{", b"["):
+        encoding = "utf-16-be"
+    if not encoding:
+        return data
+    findings.add("utf16", "text in UTF-16 was read as that", where=path.name)
+    text = data.decode(encoding, "replace")
+    findings.add("utf8_repaired", _REPLACED, text.count("\ufffd"), path.name)
+    return text.encode("utf-8", "replace")
+
+
+_REPLACED = "bytes that are not valid UTF-8 were replaced by U+FFFD"
+
+
+def _replace_invalid_utf8(document: Document, data: bytes) -> None:
+    first = first_invalid_utf8(data)
+    if first is None:
+        return
+    count = 0
+    if document.array:
+        document.data, count = valid_utf8(document.data)
+    for key, raw in document.keys.items():
+        if first_invalid_utf8(bytes(raw)) is not None:
+            text, replaced = valid_utf8(bytes(raw))
+            document.keys[key] = msgspec.Raw(text)
+            count += replaced
+    where = f"{document.path.name}, byte {first}"
+    document.findings.add("utf8_repaired", _REPLACED, count, where)
+
+
+_UNREADABLE = object()
+
+
+def _decoded(raw: bytes | msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return _UNREADABLE
 
 
 def _refuse_what_is_not_json(path: Path, head: bytes) -> None:
@@ -108,7 +240,9 @@ def _refuse_what_is_not_json(path: Path, head: bytes) -> None:
         what = "a Python pickle (perhaps a memory snapshot); pickles are never opened"
     elif head.startswith(b"PK\x03\x04"):
         what = "a ZIP archive; unpack it first"
-    elif text[:1] in (b"{", b"[", b"\xef"):
+    elif head.startswith(b"\x28\xb5\x2f\xfd"):
+        what = "compressed with Zstandard; unpack it first"
+    elif text[:1] in (b"{", b"[") or _IN_A_TRACE.search(head):
         return
     else:
         what = "not JSON, and no other trace format that is known here"

@@ -391,11 +391,11 @@ class _Reader:
             starts,
             lengths,
         )
+        self._instants(trace, instants, places, processes.main)
+        self._counters(trace, counters, places)
         trace.metadata = [
             dict(self.metadata) if p == processes.main else {} for p in range(len(trace.processes))
         ]
-        self._instants(trace, instants, places, processes.main)
-        self._counters(trace, counters, places)
         self.slice_thread = rows.thread
 
     def _roles(self, rows: _Rows) -> UInt8:

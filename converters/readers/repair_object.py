@@ -55,8 +55,9 @@ _MOST_ENDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """A mended value: its JSON ``text``, where it ``end``s in the damaged text, and what was
-    done: ``kinds`` with their counts, and the ``first`` place of each.
+    """A mended value: its JSON ``text`` and where it ends in the damaged text.
+
+    ``kinds``: how often each kind of damage was mended; ``first``: the first place of each.
     """
 
     text: bytes

@@ -50,6 +50,7 @@ from neuron_tb.converters.writers.cuda_words import (
 
 TARGET = "kineto"
 _FILE_NAME = re.compile(r"rank\d+\.trace\.json\.gz")
+_NUMBER = re.compile(r'"correlation"\s*:\s*-?\d+\s*[,}]')
 _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 _MOST_DEVICES = 4096
 _NOTE = (
@@ -182,7 +183,7 @@ class _Plan:
             renamed = {}
             if not keeps_stream[row] and '"stream"' in text:
                 renamed["stream"] = "source stream"
-            if other[row] and joins[row] and '"correlation"' in text:
+            if other[row] and '"correlation"' in text and (joins[row] or not _NUMBER.search(text)):
                 renamed["correlation"] = "source correlation"
             if renamed:
                 arguments[row] = edited(text, {}, renamed)
@@ -234,7 +235,7 @@ class _Plan:
 
     def _kernel_names(self) -> list[str]:
         """Collectives of devices that do not name them so get NCCL's kernel names."""
-        names = kernel_names(self.t)
+        names = [f"kernel {n}" if n.startswith("ProfilerStep") else n for n in kernel_names(self.t)]
         if self.is_cuda:
             return names
         kinds = {name: collective(name) for name in set(names)}

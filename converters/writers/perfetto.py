@@ -369,7 +369,9 @@ class _Sequence:
         self, time_ns: Int64, event: Rows, tails: list[Ragged]
     ) -> list[Rows | Ragged]:
         """One packet per row around ``event``; ``tails`` are further fields of the event."""
-        tail = np.sum([t.lengths for t in tails], axis=0, dtype=np.int64) if tails else None
+        tail: Int64 = np.zeros(len(event), np.int64)
+        for rows in tails:
+            tail = tail + rows.lengths
         packet = wire.side_by_side(
             wire.varint_field(_TIMESTAMP, time_ns),
             wire.constant(self._later, len(event)),
@@ -444,7 +446,8 @@ def _mixed(values: UInt64) -> UInt64:
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    mixed: UInt64 = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 def _own_annotations(trace: Trace) -> tuple[Int32, list[dict[str, Any]]]:
@@ -524,9 +527,7 @@ def _by_time(keep: Bools, time_ns: Int64) -> NDArray[np.intp]:
     return rows[np.argsort(time_ns[rows], kind="stable")]
 
 
-def _by_process(
-    rows: NDArray[np.intp], process: Int32
-) -> dict[int, NDArray[np.intp]]:
+def _by_process(rows: NDArray[np.intp], process: Int32) -> dict[int, NDArray[np.intp]]:
     """The rows of each process, their order kept; ``process`` has one entry per row of all."""
     order = np.argsort(process[rows], kind="stable")
     distinct, first = np.unique(process[rows][order], return_index=True)

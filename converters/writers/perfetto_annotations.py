@@ -9,7 +9,7 @@ Schema: ``perfetto/trace/track_event/debug_annotation.proto`` of google/perfetto
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +31,9 @@ _SHORT = 3
 """Strings up to this many characters are as small in place as a reference to them."""
 _LARGEST_CACHE = 100_000
 
+_TEXT_OR_STRUCTURE = (b'"', b"[", b"{")
+_Texts = dict[str, msgspec.Raw]
+_DECODE_KEYS = msgspec.json.Decoder(_Texts).decode
 _DECODE = msgspec.json.Decoder().decode
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -48,7 +51,7 @@ class Annotations:
         self._names: dict[str, int] = {}
         self._strings: dict[str, int] = {}
         self._pending = bytearray()
-        self._cache: dict[tuple[str, str | bytes], bytes] = {}
+        self._cache: dict[tuple[str, bytes], bytes] = {}
 
     def new_interned(self) -> bytes:
         """Fields of ``InternedData`` for the strings that came up since the last call."""
@@ -65,73 +68,73 @@ class Annotations:
     def of_rows(self, starts: Int64, lengths: Int32) -> Ragged:
         """Annotations of n events, from the ranges of their JSON text (length 0: none)."""
         encoded = [b""] * len(starts)
-        shapes: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        decoded: list[dict[str, Any]] = [{}] * len(starts)
+        shapes: dict[tuple[str, ...], tuple[list[int], list[_Texts]]] = {}
         present = np.flatnonzero(lengths)
         ends = starts[present] + lengths[present]
         source = self._source
         for row, start, end in zip(
             present.tolist(), starts[present].tolist(), ends.tolist(), strict=True
         ):
-            values = _decode(source[start:end])
-            decoded[row] = values
-            shapes[tuple(values)].append(row)
+            values = _values(source[start:end])
+            rows, events = shapes.setdefault(tuple(values), ([], []))
+            rows.append(row)
+            events.append(values)
         together: list[tuple[list[int], Ragged]] = []
-        for keys, rows in shapes.items():
+        for keys, (rows, events) in shapes.items():
             if len(rows) <= _FEW:
-                for row in rows:
-                    encoded[row] = self._of_row(decoded[row])
+                for row, values in zip(rows, events, strict=True):
+                    encoded[row] = b"".join(
+                        [self._cached(key, bytes(text)) for key, text in values.items()]
+                    )
             elif keys:
-                together.append((rows, self._of_shape(keys, [decoded[row] for row in rows])))
+                together.append((rows, self._of_shape(keys, events)))
         return _in_order(encoded, together)
 
-    def _of_row(self, values: dict[str, Any]) -> bytes:
-        return b"".join([self._cached(key, value) for key, value in values.items()])
-
-    def _of_shape(self, keys: Sequence[str], events: list[dict[str, Any]]) -> Ragged:
-        columns = zip(*(event.values() for event in events), strict=True)
+    def _of_shape(self, keys: Sequence[str], events: list[_Texts]) -> Ragged:
+        columns = zip(*[event.values() for event in events], strict=True)
         return wire.joined(*map(self._column, keys, columns))
 
-    def _column(self, key: str, values: tuple[Any, ...]) -> Rows | Ragged:
+    def _column(self, key: str, texts: Sequence[msgspec.Raw]) -> Rows | Ragged:
+        """One argument of many events; numbers are never Python objects of their own for long."""
+        if bytes(texts[0])[:1] in _TEXT_OR_STRUCTURE:
+            return self._distinct(key, texts)
+        values = _DECODE(b"[" + b",".join(texts) + b"]")
         types = set(map(type, values))
         name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(values))
         if types == {int}:
             try:
                 numbers = np.array(values, np.int64)
             except OverflowError:
-                return self._distinct(key, values)
+                return self._distinct(key, texts)
             body = wire.side_by_side(name, wire.varint_field(_INT, numbers))
         elif types == {float}:
             body = wire.side_by_side(name, wire.double_field(_DOUBLE, np.array(values)))
         elif types == {bool}:
             body = wire.side_by_side(name, wire.varint_field(_BOOL, np.array(values)))
         else:
-            return self._distinct(key, values)
+            return self._distinct(key, texts)
         return wire.message_field(_OF_EVENT, body)
 
-    def _distinct(self, key: str, values: tuple[Any, ...]) -> Ragged:
+    def _distinct(self, key: str, raws: Sequence[msgspec.Raw]) -> Ragged:
         """A column of texts and structures: each different value is encoded once."""
-        texts = [v if type(v) is str else _ENCODE(v) for v in values]
+        texts = list(map(bytes, raws))
         counts = Counter(texts)
         for text, count in counts.items():
-            if count > 1 and type(text) is str:
-                self._intern(text)
+            if count > 1 and text[:1] == b'"':
+                self._intern(_DECODE(text))
         positions = {text: position for position, text in enumerate(counts)}
-        first = {text: value for text, value in zip(texts, values, strict=True)}
-        distinct = Ragged.of([self._cached(key, first[text], text) for text in counts])
+        distinct = Ragged.of([self._cached(key, text) for text in counts])
         index = np.fromiter(map(positions.__getitem__, texts), np.int64, len(texts))
         return distinct.take(index)
 
-    def _cached(self, key: str, value: Any, text: str | bytes | None = None) -> bytes:
-        if text is None:
-            text = value if type(value) is str else _ENCODE(value)
-        # A text and a structure differ in type: "[1]" is not [1].
+    def _cached(self, key: str, text: bytes) -> bytes:
+        """The annotation of one value, given as JSON text; texts that come back get interned."""
         found = self._cache.get((key, text))
-        if found is not None and (type(text) is bytes or not self._intern(text)):
+        if found is not None and (text[:1] != b'"' or not self._intern(_DECODE(text))):
             return found
         if len(self._cache) >= _LARGEST_CACHE:
             self._cache.clear()
-        found = wire.encode_field(_OF_EVENT, self._named(key, value))
+        found = wire.encode_field(_OF_EVENT, self._named(key, _DECODE(text)))
         self._cache[key, text] = found
         return found
 
@@ -192,12 +195,14 @@ class Annotations:
         return True
 
 
-def _decode(text: bytes) -> dict[str, Any]:
+def _values(text: bytes) -> _Texts:
+    """Keys and values of one event, the values still as JSON text."""
     try:
-        value = _DECODE(text)
+        return _DECODE_KEYS(text)
+    except msgspec.ValidationError:  # not an object
+        return {"value": msgspec.Raw(text)}
     except msgspec.DecodeError:
-        return {"args": text.decode("utf-8", "replace")}
-    return value if isinstance(value, dict) else {"value": value}
+        return {"value": msgspec.Raw(_ENCODE(text.decode("utf-8", "replace")))}
 
 
 def _in_order(few: list[bytes], together: list[tuple[list[int], Ragged]]) -> Ragged:

@@ -4,7 +4,7 @@
       one thread track per host thread; what overlaps stands in a row beside it
       "Neuron runtime": one row per thread that calls into the runtime
       "NeuronCore 0": one row per stream or physical core, then its counters
-      counters and memory events of the process
+      "Process and host counters": all other counters, memory events
 
 Rows that overlap are several tracks with one merge key, which viewers stack as one row. Every
 number that identifies a row is a hash of (host, rank, pid, row), so that files of different
@@ -41,6 +41,9 @@ from neuron_tb.converters.trace import (
 
 UInt64 = NDArray[np.uint64]
 
+RUNTIME_GROUP = "Neuron runtime"
+COUNTER_GROUP = "Process and host counters"
+
 # TrackDescriptor
 _UUID, _NAME, _PROCESS, _THREAD, _PARENT, _COUNTER = 1, 2, 3, 4, 5, 8
 _CHILD_ORDERING, _RANK, _DESCRIPTION, _MERGE, _MERGE_KEY = 11, 12, 14, 15, 16
@@ -58,6 +61,15 @@ _PART_OF_ROLE = {
     Role.DEVICE_DETAIL: _DETAILS,
     Role.WINDOW: _WINDOWS,
 }
+
+_TRACK_BITS = 32
+_KINDS_IN_ORDER = (
+    TrackKind.THREAD,
+    TrackKind.RUNTIME,
+    TrackKind.OTHER,
+    TrackKind.DEVICE,
+    TrackKind.COUNTER,
+)
 
 _FAMILIES = {
     "neuron": "NeuronCore",
@@ -114,9 +126,9 @@ class Picture:
 
 def draw(trace: Trace, instance_type: str | None = None) -> Picture:
     """Decide which rows a trace has, how they are called and in which order they stand."""
-    code = trace.slices.track.astype(np.int64) * 4 + _parts(trace)
-    distinct, row = np.unique(code, return_inverse=True)
-    row = row.reshape(-1).astype(np.int32)
+    code = _row_codes(trace)
+    distinct, inverse = np.unique(code, return_inverse=True)
+    row: Int32 = inverse.reshape(-1).astype(np.int32)
     layout = lay_out(
         row, trace.slices.start_ns, trace.slices.duration_ns, trace.clock.resolution_ns
     )
@@ -193,7 +205,7 @@ class _Row:
         return (
             self.part == _WINDOWS,
             _LATER if track.sort_index is None else track.sort_index,
-            NONE if track.physical_core is None else track.physical_core,
+            _LATER if track.physical_core is None else track.physical_core,
             isinstance(track.tid, str),
             track.tid if isinstance(track.tid, int) else 0,
             str(track.tid),
@@ -237,6 +249,7 @@ class _ProcessBuilder:
         self._used_tids: set[int] = set()
         self._pid = uuids.of("pid", *key, bits=31)
         self._devices: dict[int, int] = {}
+        self._root = self._counters = 0
         self._rows = ProcessRows(
             process=number,
             title=_process_title(self._process),
@@ -266,17 +279,21 @@ class _ProcessBuilder:
             ):
                 self._plain(row, self._devices[device])
         placeless = [r for r in by_kind[TrackKind.DEVICE] if r.track.device is None]
-        for row in [*placeless, *by_kind[TrackKind.OTHER]]:
-            self._plain(row, self._root)
+        if memory or any(row.track.device is None for row in counters):
+            self._group_of_counters()
         for row in counters:
             row.uuids = [self._counter(row)]
         for place, device in memory:
             self._memory(place, device)
+        for row in [*placeless, *by_kind[TrackKind.OTHER]]:
+            self._plain(row, self._root)
         return self._rows
 
     # -- descriptors ------------------------------------------------------------------------
 
-    def _describe(self, uuid: int, parent: int | None, name: str, **more: int | str | bytes) -> None:
+    def _describe(
+        self, uuid: int, parent: int | None, name: str, **more: int | str | bytes
+    ) -> None:
         fields = [wire.encode_field(_UUID, uuid)]
         if parent is not None:
             fields.append(wire.encode_field(_PARENT, parent))
@@ -341,7 +358,7 @@ class _ProcessBuilder:
         if not rows:
             return
         uuid = self._uuids.of("runtime", *self._key)
-        self._describe(uuid, self._root, "Neuron runtime", ordering=_EXPLICIT_CHILDREN)
+        self._describe(uuid, self._root, RUNTIME_GROUP, ordering=_EXPLICIT_CHILDREN)
         for row in rows:
             self._plain(row, uuid)
 
@@ -353,9 +370,15 @@ class _ProcessBuilder:
         self._describe(uuid, self._root, title, ordering=_EXPLICIT_CHILDREN)
         self._devices[number] = uuid
 
+    def _group_of_counters(self) -> None:
+        # The UI orders what stands directly below a process by name: one group of this name
+        # keeps any number of counters below the devices.
+        self._counters = self._uuids.of("counters", *self._key)
+        self._describe(self._counters, self._root, COUNTER_GROUP, ordering=_EXPLICIT_CHILDREN)
+
     def _counter(self, row: _Row) -> int:
         track = row.track
-        parent = self._root if track.device is None else self._devices[track.device]
+        parent = self._counters if track.device is None else self._devices[track.device]
         return self._counter_row(track.name, track.unit, parent, ("counter", track.tid, track.name))
 
     def _counter_row(self, name: str, unit: str, parent: int, key: tuple[object, ...]) -> int:
@@ -386,7 +409,7 @@ class _ProcessBuilder:
             where = _device_label(self._trace.devices[device])
         else:
             where = "CPU" if kind == 0 else f"device type {kind}, index {index}"
-        parent = self._root if device == NONE else self._devices[device]
+        parent = self._counters if device == NONE else self._devices[device]
         allocated, reserved = (
             self._counter_row(f"{what} ({where})", "bytes", parent, ("memory", what, *place))
             for what in ("Allocated", "Reserved")
@@ -394,7 +417,7 @@ class _ProcessBuilder:
         self._rows.memory[place] = allocated, reserved
         if not self._rows.memory_events:
             uuid = self._rows.memory_events = self._uuids.of("memory events", *self._key)
-            self._mergeable(uuid, self._root, "Allocations and frees", uuid)
+            self._mergeable(uuid, self._counters, "Allocations and frees", uuid)
 
     # -- threads ----------------------------------------------------------------------------
 
@@ -424,13 +447,25 @@ _FIELDS = {
 }
 
 
+def _row_codes(trace: Trace) -> Int64:
+    """A number for the row of each slice: kind of track, track, part, from high bits to low.
+
+    Rows stand in the file in this order. An arrow between slices of equal time points from what
+    is read first, so callers have to stand before what they call.
+    """
+    kind = np.array([_KINDS_IN_ORDER.index(t.kind) for t in trace.tracks], np.int64)
+    track = trace.slices.track.astype(np.int64)
+    high = kind[track] << (_TRACK_BITS + 2) if len(track) else track
+    return high | track << 2 | _parts(trace)
+
+
 def _parts(trace: Trace) -> UInt8:
     """Which part of its track each slice belongs to; host tracks have one part."""
     of_role = np.full(max(Role) + 1, _WORK, np.uint8)
-    for role, part in _PART_OF_ROLE.items():
-        of_role[role] = part
+    for role, its_part in _PART_OF_ROLE.items():
+        of_role[role] = its_part
     device = np.array([t.kind is TrackKind.DEVICE for t in trace.tracks], np.bool_)
-    part = of_role[trace.slices.role]
+    part: UInt8 = of_role[trace.slices.role]
     return np.where(device[trace.slices.track], part, np.uint8(_WORK)) if len(part) else part
 
 
@@ -443,7 +478,7 @@ def _lanes(row: Int32, layout: Layout) -> tuple[Int64, int]:
 
 def _wanted(trace: Trace, distinct: Int64) -> list[tuple[int, int, bool]]:
     """(track, part, whether the track has other parts): rows of slices, then other rows."""
-    tracks = (distinct >> 2).tolist()
+    tracks = (distinct >> 2 & (1 << _TRACK_BITS) - 1).tolist()
     repeated = Counter(tracks)
     rows = [
         (track, int(code & 3), repeated[track] > 1)
@@ -453,9 +488,7 @@ def _wanted(trace: Trace, distinct: Int64) -> list[tuple[int, int, bool]]:
     return rows + [(track, _WORK, False) for track in others.tolist() if track not in repeated]
 
 
-def _activity(
-    trace: Trace, row: Int32, wanted: list[tuple[int, int, bool]]
-) -> Iterable[int]:
+def _activity(trace: Trace, row: Int32, wanted: list[tuple[int, int, bool]]) -> Iterable[int]:
     slices = np.bincount(row, minlength=len(wanted))
     instants = np.bincount(trace.instants.track, minlength=len(trace.tracks))
     tracks = np.array([track for track, _, _ in wanted], np.intp)
@@ -494,7 +527,11 @@ def _process_title(process: Process) -> str:
     host = process.host or "localhost"
     if process.rank is not None:
         return f"rank {process.rank} ({host}) pid {process.pid}"
-    return f"{process.name} ({host}) pid {process.pid}" if process.name else f"{host} pid {process.pid}"
+    return (
+        f"{process.name} ({host}) pid {process.pid}"
+        if process.name
+        else f"{host} pid {process.pid}"
+    )
 
 
 def _device_label(device: Device) -> str:

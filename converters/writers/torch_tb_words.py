@@ -70,7 +70,9 @@ class Names:
         self.optimizer = which(lambda s: s.startswith("Optimizer."))
         self.collective = which(_COLLECTIVE_NAMES.__contains__)
         self.any_collective = which(lambda s: collective(s) is not None)
-        self.not_listed = which(lambda s: s in _NOT_LISTED) | self.step | self.optimizer | self.loader
+        self.not_listed = (
+            which(lambda s: s in _NOT_LISTED) | self.step | self.optimizer | self.loader
+        )
         self.backward = which(lambda s: s.startswith(_BACKWARD))
         self.forward_backward = which(lambda s: s in ("fwdbwd", "forward_backward"))
         self.accumulate = strings.index(_ACCUMULATE) if _ACCUMULATE in strings else NONE

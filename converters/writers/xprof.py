@@ -313,11 +313,8 @@ class _HostFile:
         if peaks is not None:
             plane.set("peak_teraflops_per_second", peaks.bf16_teraflops)
             plane.set("peak_hbm_bw_gigabytes_per_second", peaks.hbm_gigabytes_per_second)
-        prefix = self._prefix(self.trace.devices[device].process)
-        self._draw(plane, _STEPS, "Steps", self._steps(plane, device), f"{prefix}Steps")
-        self._draw(
-            plane, _MODULES, "XLA Modules", self._modules(plane, rows), f"{prefix}XLA Modules"
-        )
+        self._draw(plane, _STEPS, "Steps", self._steps(plane, device))
+        self._draw(plane, _MODULES, "XLA Modules", self._modules(plane, rows))
         label = f"{self._device_label(device)} (XLA Ops)"
         self._draw(plane, _OPS, "XLA Ops", self._operators(plane, rows), label)
         self.operators += len(rows)
@@ -425,7 +422,7 @@ class _HostFile:
         host_track = mine & (trace.track_column("device") == NONE)
         slices = np.flatnonzero(self.run.on_host & mine[trace.slices.track])
         instants = np.flatnonzero(host_track[trace.instants.track])
-        line = self._draw_tracks(plane, 1, _Rows.of(trace, slices, instants))
+        line = self._draw_tracks(plane, 1, _Rows.of(trace, slices, instants), prefixed=True)
         unknown = trace.memory.total_allocated == NONE
         self.findings.add(
             "memory_without_total",
@@ -436,7 +433,7 @@ class _HostFile:
             line = self._add_memory(plane, line, process)
         self._add_counters(plane, line, None)
 
-    def _draw_tracks(self, plane: Plane, line: int, rows: _Rows) -> int:
+    def _draw_tracks(self, plane: Plane, line: int, rows: _Rows, prefixed: bool = False) -> int:
         """One line per track and lane from number ``line`` on; returns the next free number."""
         if not len(rows.start_ns):
             return line
@@ -452,7 +449,8 @@ class _HostFile:
         events = self._host_events(plane, rows, layout.end_ns)
         for member, lane in _lines(place, layout.lane, layout.order):
             track = self.trace.tracks[rows.track[member[0]]]
-            name = f"{self._prefix(track.process)}{track.name}{_lane(lane, ' ', brackets=True)}"
+            prefix = self._prefix(track.process) if prefixed else ""
+            name = f"{prefix}{track.name}{_lane(lane, ' ', brackets=True)}"
             self._draw(plane, line, name, events.take(member))
             line += 1
         self.slices += int(np.count_nonzero(rows.slice != NONE))
@@ -576,8 +574,9 @@ class _HostFile:
             if track.device == device and track.process in self.processes:
                 rows = np.flatnonzero(counters.track == number)
                 unit = f" ({track.unit})" if track.unit else ""
+                prefix = self._prefix(track.process) if device is None else ""
                 yield (
-                    f"{self._prefix(track.process)}{track.name}{unit}",
+                    f"{prefix}{track.name}{unit}",
                     counters.time_ns[rows],
                     counters.value[rows],
                 )
@@ -586,6 +585,8 @@ class _HostFile:
                 if of != device:
                     continue
                 events = trace.memory.take(rows)
+                if device is not None:
+                    label = "HBM" if self._is_neuron(device) else "memory"
                 yield f"{label} allocated (bytes)", events.time_ns, events.total_allocated
                 known = (events.total_reserved != NONE) & (events.device_type != _CPU)
                 if known.any():

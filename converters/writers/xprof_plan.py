@@ -172,7 +172,8 @@ def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
     """Put the counted executions of every device in a flat sequence, the earliest first.
 
     What starts before its predecessor has ended does not fit, unless the two cross by no more
-    than the source's resolution: then the predecessor ends where the next one starts.
+    than the source's resolution: then the predecessor ends where the next one starts. Windows,
+    which are longer than the work in them, stand back behind measured times.
     """
     rows = trace.executions
     counted = np.flatnonzero(rows.counted & (rows.device != NONE))
@@ -181,10 +182,14 @@ def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
     device, start, end = rows.device[row], rows.start_ns[row], rows.end_ns[row].copy()
     fits = np.ones(len(row), np.bool_)
     rounded = 0
+    window = rows.source[row] == Source.WINDOW
     for first, last in _runs(device):
-        rounded += _place(
-            start[first:last], end[first:last], fits[first:last], trace.clock.resolution_ns
-        )
+        mine = np.arange(first, last)
+        measured, windows = mine[~window[mine]], mine[window[mine]]
+        rounded += _place(measured, start, end, fits, trace.clock.resolution_ns)
+        free = _apart(start[windows], end[windows], measured[fits[measured]], start, end)
+        fits[windows[~free]] = False
+        rounded += _place(windows[free], start, end, fits, trace.clock.resolution_ns)
     findings.add(
         "device_overlap",
         "executions overlap an earlier one on the same device: they are drawn in rows of their "
@@ -196,12 +201,11 @@ def place(trace: Trace, steps: Steps, findings: Findings) -> Placement:
         "ends within the source's own resolution after the next start of the device were set to it",
         rounded,
     )
-    windows = int(np.count_nonzero(rows.source[row] == Source.WINDOW))
     findings.add(
         "windows_as_device_time",
         "device times are windows from enqueue to completion as the host saw it, not busy time of "
         "the device: XProf's totals, idle times and duty cycle are those of windows",
-        windows,
+        int(np.count_nonzero(window)),
     )
     return Placement(row, device, start, end, fits, _step_numbers(trace, steps, row))
 
@@ -356,22 +360,30 @@ def _stat(ids: NDArray[np.integer], direction: NDArray[np.uint8] | int) -> NDArr
     return stat
 
 
-def _place(start: Int64, end: Int64, fits: Bools, resolution: int) -> int:
-    """Mark what fits one flat sequence; writes ``fits``, and ``end`` where it rounds."""
-    if not np.any(start[1:] < np.maximum.accumulate(end)[:-1]):
+def _place(rows: NDArray[np.intp], start: Int64, end: Int64, fits: Bools, resolution: int) -> int:
+    """Mark which rows fit one flat sequence; writes ``fits``, and ``end`` where it rounds."""
+    if not np.any(start[rows][1:] < np.maximum.accumulate(end[rows])[:-1]):
         return 0
     rounded = 0
-    last, reach = NONE, np.iinfo(np.int64).min
-    starts, ends = start.tolist(), end.tolist()
-    for position, (begin, stop) in enumerate(zip(starts, ends, strict=True)):
+    last, last_start, reach = NONE, NONE, np.iinfo(np.int64).min
+    for row, begin, stop in zip(
+        rows.tolist(), start[rows].tolist(), end[rows].tolist(), strict=True
+    ):
         if begin < reach:
-            if reach - begin > resolution or begin == starts[last] or stop < reach:
-                fits[position] = False
+            if reach - begin > resolution or begin == last_start or stop < reach:
+                fits[row] = False
                 continue
             end[last] = begin
             rounded += 1
-        last, reach = position, stop
+        last, last_start, reach = row, begin, stop
     return rounded
+
+
+def _apart(start: Int64, end: Int64, placed: NDArray[np.intp], starts: Int64, ends: Int64) -> Bools:
+    """Which intervals touch none of the rows ``placed``, a flat sequence in order of time."""
+    before = np.searchsorted(ends[placed], start, side="right")
+    begun = np.searchsorted(starts[placed], end, side="left")
+    return begun <= before
 
 
 def _runs(values: Int32) -> Iterable[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Opens ``HOST.xplane.pb`` files with XProf's own converter, if that is installed.
 
-Each view is computed in a process of its own, on a copy of the files: XProf caches beside what
-it reads, and its C++ code cannot be stopped from within. What a view shows is compared with what
+The views are computed in another process, on a copy of the files: XProf caches beside what it
+reads, and its C++ code cannot be stopped from within. What a view shows is compared with what
 the files hold and with what they say that they hold.
 """
 
@@ -92,41 +92,76 @@ def check(path: Path) -> Report:
 
 
 def _look_at_views(report: Report, facts: _Facts, files: Sequence[Path]) -> None:
-    for name, tool, judge in (
-        ("Overview", "overview_page", _judge_overview),
-        ("HLO Op Stats", "hlo_stats", _judge_operators),
-        ("Framework Op Stats", "framework_op_stats", _judge_framework),
-        ("HLO Op Profile", "op_profile", _judge_profile),
-        ("Roofline", "roofline_model", _judge_roofline),
-        ("Trace Viewer", "trace_viewer@", _judge_trace),
-    ):
-        found = _ask(report, name, tool, facts, files)
-        if found is not None:
-            report.views.append(View(name, judge(found, facts, report.problems)))
-    allocators: dict[str, Any] = {}
-    for file in files:
-        # XProf computes this view for one host at a time.
-        name = "Memory Profile" if len(files) == 1 else f"Memory Profile, {_host(file)}"
-        found = _ask(report, name, "memory_profile", facts, [file])
-        if found is not None:
-            allocators.update(found["allocators"])
-            report.views.append(View(name, _memory_sentence(found["allocators"])))
-    if set(allocators) != set(facts.memory):
+    judges = {
+        "overview_page": _judge_overview,
+        "hlo_stats": _judge_operators,
+        "framework_op_stats": _judge_framework,
+        "op_profile": _judge_profile,
+        "roofline_model": _judge_roofline,
+        "trace_viewer@": _judge_trace,
+        "memory_profile": _judge_memory,
+    }
+    questions = _questions(files, 0 if facts.events <= _MOST_EVENTS_DRAWN else 8000)
+    allocators: set[str] = set()
+    for question, found in zip(questions, _ask(questions), strict=True):
+        if "error" in found:
+            report.views.append(View(question.view, f"does not open: {found['error']}", ok=False))
+            continue
+        allocators.update(found.get("allocators", ()))
+        content = judges[question.tool](found, facts, report.problems)
+        report.views.append(View(question.view, content))
+    if allocators != set(facts.memory):
         report.problems.append(
             f"Memory Profile shows {_list(allocators)}; the files hold {_list(facts.memory)}"
         )
 
 
-def _ask(
-    report: Report, name: str, tool: str, facts: _Facts, files: Sequence[Path]
-) -> dict[str, Any] | None:
-    megabytes = sum(file.stat().st_size for file in files) / 1e6
-    resolution = 0 if facts.events <= _MOST_EVENTS_DRAWN else 8000
+class _Question(msgspec.Struct):
+    """A view to compute: its name in the viewer, XProf's name of the tool, and its files."""
+
+    view: str
+    tool: str
+    files: list[str]
+    resolution: int
+
+
+def _questions(files: Sequence[Path], resolution: int) -> list[_Question]:
+    paths = [str(file) for file in files]
+    questions = [
+        _Question(view, tool, paths, resolution)
+        for view, tool in (
+            ("Overview", "overview_page"),
+            ("HLO Op Stats", "hlo_stats"),
+            ("Framework Op Stats", "framework_op_stats"),
+            ("HLO Op Profile", "op_profile"),
+            ("Roofline", "roofline_model"),
+            ("Trace Viewer", "trace_viewer@"),
+        )
+    ]
+    for file in files:
+        # XProf computes this view for one host at a time.
+        view = "Memory Profile" if len(files) == 1 else f"Memory Profile, {_host(file)}"
+        questions.append(_Question(view, "memory_profile", [str(file)], resolution))
+    return questions
+
+
+def _ask(questions: Sequence[_Question]) -> list[dict[str, Any]]:
+    """An answer for each question, ``error`` when there is none.
+
+    All are asked in one process; where it crashes or hangs, each in a process of its own.
+    """
+    paths = {path for question in questions for path in question.files}
+    megabytes = sum(Path(path).stat().st_size for path in paths) / 1e6
+    # In a file, since the paths of a run of very many hosts are too long for a command line.
+    file = Path(questions[0].files[0]).parent.with_name("questions.json")
+    file.write_bytes(msgspec.json.encode(questions))
     try:
-        return ask(_MODULE, tool, str(resolution), *map(str, files), megabytes=megabytes)
+        answers: list[dict[str, Any]] = ask(_MODULE, str(file), megabytes=megabytes)["answers"]
+        return answers
     except RuntimeError as error:
-        report.views.append(View(name, f"does not open: {error}", ok=False))
-        return None
+        if len(questions) == 1:
+            return [{"error": str(error)}]
+        return [found for question in questions for found in _ask([question])]
 
 
 # -- what each view should have -------------------------------------------------------------------
@@ -166,8 +201,8 @@ def _judge_overview(found: dict[str, Any], facts: _Facts, problems: list[str]) -
                 f"Overview lists {found['steps']} steps, the file has {facts.listed_steps}"
             )
     return (
-        f"{_count(found['steps'], 'step')}, {_count(found['operators'], 'operator')}, device idle "
-        f"{found['idle']}, duty cycle {found['duty']}; {found['device']}{warnings}"
+        f"{_count(found['steps'], 'step')}, {_count(found['operators'], 'top operator')}, "
+        f"device idle {found['idle']}, duty cycle {found['duty']}; {found['device']}{warnings}"
     )
 
 
@@ -225,7 +260,8 @@ def _judge_trace(found: dict[str, Any], facts: _Facts, problems: list[str]) -> s
     )
 
 
-def _memory_sentence(allocators: dict[str, Any]) -> str:
+def _judge_memory(found: dict[str, Any], facts: _Facts, problems: list[str]) -> str:
+    allocators = found["allocators"]
     if not allocators:
         return "no memory events"
     return "; ".join(
@@ -320,21 +356,23 @@ def _allocator(event: Any, stat_names: dict[int, str]) -> str:
 # -- inside the asked process ---------------------------------------------------------------------
 
 
-def _open(tool: str, resolution: int, files: Sequence[str]) -> dict[str, Any]:
-    """What XProf makes of the files, reduced to what is judged. Raises when it makes nothing."""
+def _answer(question: _Question) -> dict[str, Any]:
+    """What XProf makes of the files, reduced to what is judged."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     convert = import_module("xprof.convert.raw_to_tool_data").xspace_to_tool_data
-    options = {
-        "hosts": [_host(Path(file)) for file in files],
+    options: dict[str, Any] = {
+        "hosts": [_host(Path(file)) for file in question.files],
         "use_saved_result": False,
         "group_by": "program",
-        "trace_viewer_options": {"resolution": resolution, "full_dma": False},
     }
-    if tool != "trace_viewer@":
-        del options["trace_viewer_options"]
-    data, _ = convert(list(files), tool, options)
+    if question.tool == "trace_viewer@":
+        options["trace_viewer_options"] = {"resolution": question.resolution, "full_dma": False}
+    try:
+        data, _ = convert(question.files, question.tool, options)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
     if data is None:
-        raise RuntimeError("XProf could not convert the file")
+        return {"error": "XProf could not convert the file"}
     reductions: dict[str, Callable[[Any], dict[str, Any]]] = {
         "overview_page": _reduce_overview,
         "hlo_stats": _reduce_operators,
@@ -344,7 +382,7 @@ def _open(tool: str, resolution: int, files: Sequence[str]) -> dict[str, Any]:
         "trace_viewer@": _reduce_trace,
         "memory_profile": _reduce_memory,
     }
-    return reductions[tool](msgspec.json.decode(data))
+    return reductions[question.tool](msgspec.json.decode(data))
 
 
 def _rows(table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -428,4 +466,5 @@ def _reduce_memory(profile: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    answer(_open(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
+    asked = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[_Question])
+    answer({"answers": [_answer(question) for question in asked]})

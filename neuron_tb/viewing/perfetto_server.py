@@ -13,6 +13,7 @@ it and never becomes a file name.
 from __future__ import annotations
 
 import html
+import json
 import os
 import shutil
 import threading
@@ -48,6 +49,11 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
+}
+# Opens the rows of processes, their runtimes and their devices, which the UI shows closed.
+_EXPAND = {
+    "id": "dev.perfetto.ExpandTracksByRegex",
+    "args": [r" pid \d+| runtime$|^\w+ \d+(:|$)"],
 }
 _LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _POST_POLICY = (
@@ -100,7 +106,9 @@ class PerfettoServer:
         self._finished = site.finished
         self.way = way
         self.url = address
-        """What to open in the browser."""
+        """Where the trace is shown, short enough to print."""
+        self.browser_url = address if way is Way.POST else f"{address}&{_start_commands()}"
+        """The same with the rows opened: for the browser that is opened here."""
         self.port: int = http.server_address[1]
         self.ssh_line = ssh_line(self.port)
         """What to type on a laptop when this machine is a remote one."""
@@ -189,6 +197,10 @@ def _started(way: Way, path: Path, port: int, once: bool) -> PerfettoServer:
         Way.OFFLINE: f"{own}/#!/?url={own}{site.trace}",
     }[way]
     return PerfettoServer(http, site, way, address)
+
+
+def _start_commands() -> str:
+    return "startupCommands=" + quote(json.dumps([_EXPAND], separators=(",", ":")), safe="")
 
 
 def _link_site(path: Path, once: bool) -> _Site:

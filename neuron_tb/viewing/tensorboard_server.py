@@ -12,6 +12,7 @@ import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.viewing.loopback import ADDRESS, free_port, port_is_free, ssh_line, wait_until
@@ -38,6 +39,10 @@ class TensorBoardServer:
         """TensorBoard's Profile tab, which is XProf."""
         self.ssh_line = ssh_line(port)
         """What to type on a laptop when this machine is a remote one."""
+
+    def trace_viewer_url(self, run: str) -> str:
+        """XProf's Trace Viewer of ``run``, a run as the Profile tab lists it."""
+        return f"http://{ADDRESS}:{self.port}/?run={quote(run, safe='')}&tag=trace_viewer@#profile"
 
     def serve_until_closed(self) -> None:
         """Return after ``close()`` or Ctrl-C.
