@@ -15,6 +15,20 @@ from numpy.typing import NDArray
 from neuron_tb.converters.trace import NONE, Int32, Int64
 
 
+OVERLAPPING = (
+    "overlapping_slices",
+    "slices that cross another of their row stand in lanes of their own, lengths unchanged",
+)
+"""Kind and message of the finding that every writer makes of crossings (windows not counted:
+those of queued work overlap by their nature)."""
+
+ROUNDED = (
+    "end_rounded",
+    "ends within the source's own resolution after their parent's were set to it",
+)
+"""Kind and message of the finding that every writer makes of roundings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How the slices of all tracks stand in their rows; arrays have one entry per input slice.

@@ -275,7 +275,7 @@ def test_order_of_events_in_the_file_does_not_matter(tmp_path: Path) -> None:
         (b"\x80\x04\x95abc", "a Python pickle"),
         (b"PK\x03\x04abc", "a ZIP archive"),
         (b"hello", "not JSON"),
-        (b'{"traceEvents": [', "not valid JSON"),
+        (b'{"traceEvents" 5 6}', "not valid JSON"),
         (b"[[0, 1, 2], [[3, 4], [5, 6]]]", "a PyTorch memory timeline"),
         (b'{"schema": "1.0.3", "nodes": []}', "a PyTorch execution trace"),
         (b'{"neuron_runtime_data": []}', "a neuron-monitor report"),

@@ -463,7 +463,7 @@ def test_rows_that_cross_stand_on_threads_of_their_own(
     file = one(tmp_path, events)
     assert {op.name for op in opened(file).op_list_groupby_name} == {"aten::a", "aten::b"}
     assert "should not intersect" not in caplog.text
-    assert file.findings.of_kind("host_overlap") == 1
+    assert file.findings.of_kind("overlapping_slices") == 1
     assert {e["name"]: e["dur"] for e in events_of(file, "cpu_op")} == {
         "aten::a": 50,
         "aten::b": 90,
@@ -477,7 +477,7 @@ def test_a_step_that_crosses_an_operator_gives_way_to_it(tmp_path: Path) -> None
     assert annotation["dur"] == 100
     assert events_of(file, "cpu_op")[0]["tid"] == PID
     assert device_self(opened(file)) == {"aten::mm": 70.0}
-    assert file.findings.of_kind("host_overlap") == 1
+    assert file.findings.of_kind("overlapping_slices") == 1
 
 
 def test_a_profiler_span_shorter_than_a_bucket_is_not_used_for_the_graph(tmp_path: Path) -> None:

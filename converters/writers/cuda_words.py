@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.hardware import chip_of, peaks_per_logical_core
-from neuron_tb.converters.lanes import innermost_around, lay_out
+from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED, innermost_around, lay_out
 from neuron_tb.converters.links import Source
 from neuron_tb.converters.trace import (
     NONE,
@@ -558,8 +558,7 @@ class _Translator:
 
     def _count_crossings(self, count: int) -> None:
         self.findings.add(
-            "host_overlap",
-            "rows that cross others of their thread stand on a thread row of their own",
+            *OVERLAPPING,
             count,
         )
 
@@ -576,8 +575,7 @@ class _Translator:
         windows = self.role[rows] == Role.WINDOW  # these overlap by nature
         self._count_crossings(int(np.count_nonzero(layout.lane[~windows])))
         self.findings.add(
-            "end_rounded",
-            "ends within the source's own resolution after their parent's were set to it",
+            *ROUNDED,
             layout.rounded,
         )
         self.duration[rows] = layout.end_ns - self.start[rows]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 import neuron_tb
 from neuron_tb.converters import wire
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.output import refuse_overwrite, replacing_file
 from neuron_tb.converters.trace import (
@@ -34,6 +35,7 @@ from neuron_tb.converters.trace import (
     Int32,
     Int64,
     MemoryEvents,
+    Role,
     Slices,
     Trace,
 )
@@ -183,13 +185,11 @@ class _Writer:
     def _report(self) -> None:
         layout, picture = self._picture.layout, self._picture
         self.findings.add(
-            "overlapping_slices",
-            "slices that cross another of their row stand in further lanes of it (Perfetto)",
-            layout.crossings,
+            *OVERLAPPING,
+            int(np.count_nonzero(layout.lane[self.trace.slices.role != Role.WINDOW])),
         )
         self.findings.add(
-            "end_rounded",
-            "ends within the source's own resolution after their parent's were set to it",
+            *ROUNDED,
             layout.rounded,
         )
         self.findings.add(

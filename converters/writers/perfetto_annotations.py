@@ -76,9 +76,12 @@ class Annotations:
             present.tolist(), starts[present].tolist(), ends.tolist(), strict=True
         ):
             values = _values(source[start:end])
-            rows, events = shapes.setdefault(tuple(values), ([], []))
-            rows.append(row)
-            events.append(values)
+            keys = tuple(values)
+            shape = shapes.get(keys)
+            if shape is None:
+                shape = shapes[keys] = ([], [])
+            shape[0].append(row)
+            shape[1].append(values)
         together: list[tuple[list[int], Ragged]] = []
         for keys, (rows, events) in shapes.items():
             if len(rows) <= _FEW:

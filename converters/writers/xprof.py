@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.hardware import SOURCE, Chip, Peaks, chip_of, peaks_per_logical_core
-from neuron_tb.converters.lanes import lay_out
+from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED, lay_out
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.output import (
     refuse_overwrite,
@@ -440,12 +440,11 @@ class _HostFile:
         place = self._order(rows.track)
         layout = lay_out(place, rows.start_ns, rows.duration_ns, self.trace.clock.resolution_ns)
         self.findings.add(
-            "overlapping_slices",
-            "slices that cross another of their row are drawn in lanes of their own (XProf)",
+            *OVERLAPPING,
             # Windows of queued work overlap by their nature; that is nothing to report.
             int(np.count_nonzero(layout.lane[rows.role != Role.WINDOW])),
         )
-        self.findings.add("end_rounded", plans.ROUNDED_ENDS, layout.rounded)
+        self.findings.add(*ROUNDED, layout.rounded)
         events = self._host_events(plane, rows, layout.end_ns)
         for member, lane in _lines(place, layout.lane, layout.order):
             track = self.trace.tracks[rows.track[member[0]]]

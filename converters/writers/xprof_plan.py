@@ -22,7 +22,6 @@ EAGER = "eager"
 """The one program of everything that was not compiled."""
 EAGER_PROGRAM = 1
 
-ROUNDED_ENDS = "ends within the source's own resolution after their parent's were set to it"
 
 _COMPILED = ("Torch-Compiled Region", "model_default")
 

@@ -15,6 +15,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, Kernel
 
+from neuron_tb.profiler.measured import EXPLORER
 from neuron_tb.profiler.names import add_time_names
 from neuron_tb.profiler.table import annotated
 
@@ -192,6 +193,53 @@ def reclassified(events: list[Any]) -> list[Any]:
     return events
 
 
+def has_device_time(events: Iterable[Any]) -> bool:
+    """Whether any event is measured device time."""
+    return any(
+        event.device_type == DeviceType.PrivateUse1 and not isinstance(event, NeuronWindowEvent)
+        for event in events
+    )
+
+
+def add_executions(
+    events: list[Any], executions: Iterable[dict[str, Any]], trace_start_ns: int
+) -> None:
+    """Add measured executions as device rows, and to the kernels of their operators.
+
+    To be called before torch builds its tree; ``executions`` as :mod:`.measured` gives them.
+    """
+    operators = {
+        event.id: event
+        for event in events
+        if event.device_type == DeviceType.CPU and not event.linked_correlation_id
+    }
+    use_device = events[0].use_device if events else None
+    for execution in executions:
+        start_us = (execution["start_ns"] - trace_start_ns) / 1000
+        duration_us = execution["duration_ns"] / 1000
+        events.append(
+            NeuronFunctionEvent(
+                id=0,
+                name=execution["name"],
+                trace_name=execution["name"],
+                overload_name="",
+                thread=execution["core"],
+                start_us=start_us,
+                end_us=start_us + duration_us,
+                input_shapes=[],
+                stack=[],
+                use_device=use_device,
+                device_type=DeviceType.PrivateUse1,
+                device_index=execution["core"],
+            )
+        )
+        events[-1].activity_type = EXPLORER
+        operator = operators.get(execution["operator"])
+        if operator is not None:
+            operator.append_kernel(execution["name"], execution["core"], duration_us)
+    events.sort(key=lambda event: [event.time_range.start, -event.time_range.end])
+
+
 def as_neuron_events(events: Any) -> None:
     """Give a list of torch's, whose tree is built, this module's class and its closing lines."""
     if type(events) is not _EventList:
@@ -213,7 +261,9 @@ def closing_lines(events: Sequence[Any]) -> list[str]:
     windows = [e for e in device if isinstance(e, NeuronWindowEvent)]
     launches = sum(e.activity_type == _RUNTIME for e in events)
     without = sum(e.unmeasured_launches for e in events)
-    if len(device) > len(windows):
+    if any(event.activity_type == EXPLORER for event in device):
+        lines.append("NEURON times: Neuron Explorer's system profile (measured on the device)")
+    elif len(device) > len(windows):
         lines.append("NEURON times: kernel events of the trace (measured on the device)")
     if windows:
         lines.append(

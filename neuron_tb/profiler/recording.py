@@ -7,9 +7,16 @@ from typing import Any
 
 from torch.autograd import profiler as autograd_profiler
 
+from neuron_tb.profiler import measured
 from neuron_tb.profiler import window as windows
 from neuron_tb.profiler.device import synchronize_all
-from neuron_tb.profiler.events import KinetoResult, as_neuron_events, reclassified
+from neuron_tb.profiler.events import (
+    KinetoResult,
+    add_executions,
+    as_neuron_events,
+    has_device_time,
+    reclassified,
+)
 
 _Base: Any = autograd_profiler.profile
 
@@ -31,7 +38,11 @@ class Recording(_Base):  # type: ignore[misc]
 
     def _parse_kineto_results(self, result: Any, *arguments: Any, **more: Any) -> Any:
         parsed = super()._parse_kineto_results(KinetoResult(result), *arguments, **more)
-        return reclassified(parsed)
+        events = reclassified(parsed)
+        window = windows.of(self)
+        if window is not None and not has_device_time(events):
+            add_executions(events, measured.executions(self, window), result.trace_start_ns())
+        return events
 
     def _ensure_function_events(self) -> None:
         super()._ensure_function_events()

@@ -37,7 +37,8 @@ class Window:
     ``config``: the user's configuration. ``place``: where the Neuron Runtime writes; empty when
     unknown. ``recorded``: windows with an active step. ``prepared_ns``, ``first_step``,
     ``last_step``: of the window last started. ``ending``: the profile is being left.
-    ``saved``: the window's trace, once it is saved.
+    ``saved``: the window's trace, once it is saved. ``temporary``: the same where nobody but the
+    drop-in asked for it.
     """
 
     options: Options
@@ -49,6 +50,7 @@ class Window:
     last_step: int | None = None
     ending: bool = False
     saved: Path | None = None
+    temporary: Path | None = None
 
 
 def of(profile: Any) -> Window | None:
@@ -110,7 +112,9 @@ def prepare_trace(profile: Any, original: Callable[[], None]) -> None:
         window.config, directory, options.config, verbose=profile.with_stack
     )
     profile.experimental_config = config
-    window.saved = None
+    if window.temporary is not None:
+        window.temporary.unlink(missing_ok=True)
+    window.saved = window.temporary = None
     window.prepared_ns = time.time_ns()
     say_once("place", _where(window), quiet=options.quiet)
     original()

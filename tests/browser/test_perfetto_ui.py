@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neuron_tb.viewing.perfetto_server import UI_ORIGIN, PerfettoServer, Way, offline_ui, serve_trace
+from neuron_tb.viewing.perfetto_server import (
+    UI_ORIGIN,
+    PerfettoServer,
+    Way,
+    offline_ui,
+    serve_trace,
+)
 
 from .conftest import assert_is_picture, require
 
@@ -24,8 +30,19 @@ _WHOLE_TRACE = """() => {
   const trace = window.app.trace;
   trace.timeline.setViewportTime(trace.traceInfo.start, trace.traceInfo.end);
 }"""
-# Each operator has a host slice, the call inside it, and a host window; three are aten::mul.
-_SLICES = {"aten::mul": 9, "aten::mean": 3, "aten::add": 3, "aten::rsqrt": 3, "nc_exec_running": 6}
+_QUERY = """async (sql) => {
+  const result = await window.app.trace.engine.query(sql);
+  const rows = [];
+  for (const row = result.iter({}); row.valid(); row.next())
+    rows.push(result.columns().map(column => {
+      const value = row.get(column);
+      return typeof value === "bigint" ? Number(value) : value;
+    }));
+  return rows;
+}"""
+_OPERATORS = ("aten::mul", "aten::mean", "aten::add", "aten::rsqrt")
+_EXECUTIONS = [402_100, 340_800, 434_600, 415_000, 389_600, 372_800]
+"""Nanoseconds of the naive sample's six executions, in order."""
 
 
 @pytest.fixture
@@ -46,16 +63,22 @@ def _rows(page: Page) -> list[str]:
     return [title.replace("\u200b", "") for title in titles]
 
 
-def _select(page: Page, name: str, hits: int, which: int = 1) -> None:
-    """Find ``name`` with the UI's own search and select one of its ``hits``."""
+def _select(page: Page, name: str, which: int = 1) -> None:
+    """Find ``name`` with the UI's own search and select one of the hits."""
     box = page.locator(_SEARCH)
     box.fill(name)
-    counter = page.locator(".pf-omnibox__stepthrough")
-    counter.get_by_text(re.compile(rf"/ {hits}$")).wait_for()
+    counter = page.locator(".pf-omnibox__stepthrough-current")
+    counter.get_by_text(re.compile(r"^0 / [1-9]")).wait_for()
     for number in range(1, which + 1):
         box.press("Enter")
-        counter.get_by_text(f"{number} / {hits}").wait_for()
+        counter.get_by_text(f"{number} / ").wait_for()
     page.locator(".pf-details-shell").get_by_text(name).first.wait_for()
+
+
+def _query(page: Page, sql: str) -> list[list[object]]:
+    """What the UI's trace processor answers."""
+    rows: list[list[object]] = page.evaluate(_QUERY, sql)
+    return rows
 
 
 def _serve_ui_as_public(page: Page) -> None:
@@ -88,20 +111,29 @@ def test_offline_ui_shows_the_neuroncore_row_and_its_operators(
     elsewhere: list[str] = []
     page.on(
         "requestfinished",
-        lambda request: elsewhere.append(request.url)
-        if not request.url.startswith((f"http://127.0.0.1:{offline.port}/", "data:", "blob:"))
-        else None,
+        lambda request: (
+            elsewhere.append(request.url)
+            if not request.url.startswith((f"http://127.0.0.1:{offline.port}/", "data:", "blob:"))
+            else None
+        ),
     )
     page.goto(offline.browser_url + "&hideSidebar=true")
     page.get_by_text("NeuronCore 0 (physical 0)").first.wait_for(state="attached")
 
     assert any("Neuron runtime" in row for row in _rows(page))
-    for name, hits in _SLICES.items():
-        _select(page, name, hits)
+    executions = _query(
+        page,
+        "select dur from slice join track on track.id = track_id "
+        "where track.name = 'NeuronCore 0 (physical 0)' order by ts",
+    )
+    assert [row[0] for row in executions] == _EXECUTIONS
+    for name in _OPERATORS:
+        _select(page, name)
     assert elsewhere == []
 
-    _select(page, "nc_exec_running", _SLICES["nc_exec_running"], which=3)
+    _select(page, "nc_exec_running", which=3)
     page.locator(_SEARCH).fill("")
+    page.locator(_SEARCH).blur()
     page.evaluate(_WHOLE_TRACE)
     page.evaluate("() => window.waitForPerfettoIdle(500)")
     picture = pictures / "perfetto.png"
