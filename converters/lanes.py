@@ -7,13 +7,13 @@ the source's own resolution is rounding: the child then ends with its parent.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.trace import NONE, Int32, Int64
-
 
 OVERLAPPING = (
     "overlapping_slices",
@@ -60,7 +60,7 @@ def lay_out(track: Int32, start_ns: Int64, duration_ns: Int64, resolution_ns: in
     lane = np.zeros(n, np.int32)
     rounded = 0
     bounds = np.flatnonzero(np.diff(track[order], prepend=NONE - 1, append=NONE - 1))
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in itertools.pairwise(bounds):
         rows = order[first:last]
         if _is_nested(start_ns[rows], end[rows]):
             continue
@@ -72,7 +72,7 @@ def lay_out(track: Int32, start_ns: Int64, duration_ns: Int64, resolution_ns: in
     parent = np.full(n, NONE, np.int32)
     depth = np.zeros(n, np.int32)
     bounds = np.flatnonzero(np.diff(row_key, prepend=NONE - 1, append=NONE - 1))
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in itertools.pairwise(bounds):
         rows = order[first:last]
         parents, depths = _nest(start_ns[rows], end[rows])
         depth[rows] = depths
@@ -83,7 +83,7 @@ def lay_out(track: Int32, start_ns: Int64, duration_ns: Int64, resolution_ns: in
 
 def self_time(parent: Int32, duration_ns: Int64) -> Int64:
     """Each slice's length minus the lengths of the slices directly inside it, nanoseconds."""
-    own = duration_ns.copy()
+    own: Int64 = duration_ns.copy()
     inside = parent != NONE
     np.subtract.at(own, parent[inside], duration_ns[inside])
     return own
@@ -179,7 +179,7 @@ def _clusters(start: Int64, end: Int64) -> list[NDArray[np.intp]]:
     breaks = np.flatnonzero(start[1:] >= reach[:-1]) + 1
     bounds = np.concatenate(([0], breaks, [len(start)]))
     clusters = []
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in itertools.pairwise(bounds):
         if last - first > 1 and not _is_nested(start[first:last], end[first:last]):
             clusters.append(np.arange(first, last))
     return clusters
@@ -197,6 +197,7 @@ def _assign_lanes(
     for row, begin, stop in zip(
         rows.tolist(), start[rows].tolist(), end[rows].tolist(), strict=True
     ):
+        chosen = len(open_ends)
         for number, stack in enumerate(open_ends):
             while stack and stack[-1] <= begin:
                 stack.pop()
@@ -206,10 +207,10 @@ def _assign_lanes(
                 stop = stack[-1]
                 end[row] = stop
                 rounded += 1
+            chosen = number
             break
-        else:
-            number, stack = len(open_ends), []
-            open_ends.append(stack)
-        lane[row] = number
-        stack.append(stop)
+        if chosen == len(open_ends):
+            open_ends.append([])
+        lane[row] = chosen
+        open_ends[chosen].append(stop)
     return rounded

@@ -598,11 +598,21 @@ class _Finder:
         rows = np.flatnonzero(usable)
         if not len(asked) or not len(rows):
             return found
-        own = [self._process[rows], self._scoped(rows), ids[rows], self._start[rows]]
+        own: list[NDArray[Any]] = [
+            self._process[rows],
+            self._scoped(rows),
+            ids[rows],
+            self._start[rows],
+        ]
         for scope in [None] if self._of_query is None else [self._of_query, None]:
             unknown = np.full(len(asked), NONE, np.int64)
             query_scope = unknown if scope is None else scope[asked].astype(np.int64)
-            queries = [process[asked], query_scope, wanted[asked], before_ns[asked]]
+            queries: list[NDArray[Any]] = [
+                process[asked],
+                query_scope,
+                wanted[asked],
+                before_ns[asked],
+            ]
             hits = _latest(own, queries)
             new = (hits != NONE) & (found[asked] == NONE)
             found[asked[new]] = rows[hits[new]]

@@ -64,8 +64,9 @@ class Manifest:
         self._unfinished.unlink(missing_ok=True)
 
     def entries(self) -> list[dict[str, Any]] | None:
-        """``target``, ``path`` (below ``out``), ``slices`` and ``bytes`` of each file; None when
-        there is no complete run.
+        """The complete run's files, None when there is none.
+
+        Each has ``target``, ``path`` (below ``out``), ``slices`` and ``bytes``.
         """
         return _entries(self.path)
 

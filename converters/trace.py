@@ -219,9 +219,9 @@ class MemoryEvents(Columns):
 
     ``process``: position in ``Trace.processes``. ``device_type``: PyTorch's number (0 CPU,
     1 CUDA, 20 PrivateUse1). ``device_id``: the device's index, NONE for CPU. ``address``: NONE when
-    not reported. ``bytes``: positive for an allocation, negative for a free. ``total_allocated`` and
-    ``total_reserved``: bytes in use after the event, NONE when not reported. ``track``: the thread
-    it happened on. Arguments as in :class:`Slices`. These rows are not repeated in ``instants``.
+    not reported. ``bytes``: positive for an allocation, negative for a free. ``total_allocated``
+    and ``total_reserved``: bytes in use after the event, NONE when not reported. ``track``: the
+    thread it happened on. Arguments as in :class:`Slices`. These rows are not repeated in ``instants``.
     """
 
     time_ns: Int64 = column(np.int64)

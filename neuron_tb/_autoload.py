@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-
 _called = False
 """An installation beside a source tree registers the entry point twice."""
 

@@ -1,1 +1,1 @@
-"""Synthetic captures, and the scripts that write them."""
+"""Synthetic captures; imported as ``neuron_tb.samples``."""

@@ -317,7 +317,7 @@ class Thread:
     @contextmanager
     def range(self, category: str, name: str, args: Json) -> Iterator[Json]:
         """A complete event of trace.json around the block."""
-        event = {"ph": "X", "cat": category, "name": name, "pid": self.process.pid}
+        event: Json = {"ph": "X", "cat": category, "name": name, "pid": self.process.pid}
         event |= {"tid": self.tid, "ts": self.now_ns, "dur": 0, "args": args}
         self.process.events.append(event)
         yield event
@@ -470,7 +470,7 @@ class Memory:
             "Device Type": 20 if on_device else 0,
             "Addr": address,
         }
-        event = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]"}
+        event: Json = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]"}
         event |= {"pid": self._process.pid, "tid": thread.tid, "ts": thread.now_ns, "args": args}
         self.events.append(event)
 
@@ -493,7 +493,7 @@ def write_trace(directory: Path, process: Process, synthetic: str, **options: An
         *sorted(process.memory.events, key=lambda e: e["ts"]),
         *_spans(process.start_ns, end_ns),
     ]
-    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "neuron:neuron"}
+    group: Json = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "neuron:neuron"}
     group |= {"pg_size": process.world_size, "ranks": list(range(process.world_size))}
     _write(
         path,

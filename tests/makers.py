@@ -32,13 +32,17 @@ def step(number: int, ts: Any, dur: Any, **more: Any) -> Event:
     return complete("user_annotation", f"ProfilerStep#{number}", ts, dur, **more)
 
 
-def kernel(name: str, ts: Any, dur: Any, correlation: int, stream: int = 7, device: int = 0) -> Event:
+def kernel(
+    name: str, ts: Any, dur: Any, correlation: int, stream: int = 7, device: int = 0
+) -> Event:
     """A CUDA kernel."""
     args = {"device": device, "stream": stream, "correlation": correlation}
     return complete("kernel", name, ts, dur, pid=device, tid=stream, args=args)
 
 
-def launch(ts: Any, dur: Any, correlation: int, name: str = "cudaLaunchKernel", **args: Any) -> Event:
+def launch(
+    ts: Any, dur: Any, correlation: int, name: str = "cudaLaunchKernel", **args: Any
+) -> Event:
     """A runtime call that launches a kernel."""
     return complete("cuda_runtime", name, ts, dur, args={"correlation": correlation, **args})
 

@@ -27,7 +27,10 @@ def profile(path: Path, *pids: int, host: str = HOST) -> Path:
         row
         for pid in pids
         for row in (
-            {**system_row("nrt_execute", 1, 5, thread_id=pid, process_id=str(pid)), "instance_id": host},
+            {
+                **system_row("nrt_execute", 1, 5, thread_id=pid, process_id=str(pid)),
+                "instance_id": host,
+            },
             {**execution(20, 5 + pid % 10, 1), "process_id": str(pid), "instance_id": host},
         )
     ]

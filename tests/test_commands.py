@@ -46,7 +46,12 @@ def test_compare_shows_that_fusing_helps(samples: Path) -> None:
     folder = samples / "rmsnorm"
     rows = json_of("compare", folder / "naive", folder / "rms_norm", folder / "compiled")
     assert [
-        (c["name"], c["calls"], c["device_total_us"], c["change_percent"] and round(c["change_percent"], 1))
+        (
+            c["name"],
+            c["calls"],
+            c["device_total_us"],
+            c["change_percent"] and round(c["change_percent"], 1),
+        )
         for c in rows["captures"]
     ] == [
         ("naive", 6, 2354.9, None),
@@ -118,7 +123,9 @@ def test_convert_writes_all_targets_and_says_what_to_do_next(samples: Path, tmp_
     result = run("convert", samples / "rmsnorm" / "naive", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "neuron-tb view" in result.stdout
-    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    found = {
+        str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()
+    }
     assert any(f.startswith("plugins/profile/naive/") and f.endswith(".xplane.pb") for f in found)
     assert any(f.startswith("naive/") and f.endswith(".pt.trace.json.gz") for f in found)
     assert "kineto/naive/rank0.trace.json.gz" in found
@@ -155,7 +162,9 @@ def test_an_existing_result_is_kept_without_force(samples: Path, tmp_path: Path)
     assert run(*words, "--force").exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "plugins", "..", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/evil", "a/../../evil", "plugins", "..", "x" * 300]
+)
 def test_a_run_name_cannot_leave_the_folder(samples: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "deep" / "out"
     result = run("convert", samples / "rmsnorm" / "naive", "-o", out, "--run", name)
@@ -179,7 +188,7 @@ def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from neuron_tb.commands import main; "
         "r = CliRunner().invoke(main, ['--help']); assert r.exit_code == 0; "
-        "heavy = {'numpy', 'pyarrow', 'rich', 'msgspec', 'torch', 'tensorboard', 'google.protobuf'}; "
+        "heavy = {'numpy', 'pyarrow', 'rich', 'msgspec', 'torch', 'tensorboard', 'google'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

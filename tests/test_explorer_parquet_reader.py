@@ -120,13 +120,24 @@ def test_a_directory_of_tables_joins_the_framework_trace(tmp_path: Path) -> None
     )
     write_table(
         directory / "SystemProfileHbmUsage.parquet",
-        [{"timestamp": BASE_NS, "total_bytes": 9, "hbm_idx": 1, "device_idx": 0, "instance_id": HOST}],
+        [
+            {
+                "timestamp": BASE_NS,
+                "total_bytes": 9,
+                "hbm_idx": 1,
+                "device_idx": 0,
+                "instance_id": HOST,
+            }
+        ],
     )
     write_table(directory / "Warning.parquet", [{"kind": 1, "message": "events were dropped"}])
     trace = load(tmp_path)
     operator_name = trace.strings[trace.slices.name[trace.executions.operator[0]]]
     assert operator_name == "aten::mul"
-    series = {trace.tracks[t].name: v for t, v in zip(trace.counters.track, trace.counters.value, strict=True)}
+    series = {
+        trace.tracks[t].name: v
+        for t, v in zip(trace.counters.track, trace.counters.value, strict=True)
+    }
     assert series == {"Host memory used": 5, "Host CPU average": 7.5, "device 0 HBM 1 total": 9}
     assert trace.findings.of_kind("events_dropped") == 1
 

@@ -244,7 +244,10 @@ def test_counters_become_one_track_per_series(tmp_path: Path) -> None:
         {"ph": "C", "name": "use", "pid": PID, "tid": 0, "ts": 2, "args": {"r": 3, "w": "x"}},
     ]
     trace = read_file(write_kineto(tmp_path / "t.json", events))
-    series = [(trace.tracks[t].name, v) for t, v in zip(trace.counters.track, trace.counters.value, strict=True)]
+    series = [
+        (trace.tracks[t].name, v)
+        for t, v in zip(trace.counters.track, trace.counters.value, strict=True)
+    ]
     assert series == [("use r", 1.0), ("use w", 2.5), ("use r", 3.0)]
     assert trace.findings.of_kind("counter_without_value") == 1
 

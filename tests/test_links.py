@@ -210,7 +210,16 @@ def test_arrows_of_the_source_link_where_there_is_no_correlation(tmp_path: Path)
         call,
         row,
         {"ph": "s", "id": 4, "cat": "ac2g", "name": "ac2g", "pid": PID, "tid": PID, "ts": 5},
-        {"ph": "f", "id": 4, "cat": "ac2g", "name": "ac2g", "pid": 17, "tid": 3, "ts": 30, "bp": "e"},
+        {
+            "ph": "f",
+            "id": 4,
+            "cat": "ac2g",
+            "name": "ac2g",
+            "pid": 17,
+            "tid": 3,
+            "ts": 30,
+            "bp": "e",
+        },
     ]
     trace = load(write_kineto(tmp_path / "t.json", events))
     assert linked(trace) == [("a", 8.0, "measured")]
@@ -287,7 +296,10 @@ def test_documented_rows_give_their_documented_times(cases: Path) -> None:
         "nrt_tensor_write": 27.094,
         "PjitFunction(matmul_allgather)": 3758.079,
     }
-    series = {trace.tracks[t].name: v for t, v in zip(trace.counters.track, trace.counters.value, strict=True)}
+    series = {
+        trace.tracks[t].name: v
+        for t, v in zip(trace.counters.track, trace.counters.value, strict=True)
+    }
     assert series == {"Host memory used": 51805806592.0, "Host CPU 47": 2.3255813}
 
 

@@ -30,7 +30,19 @@ def leftovers(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize(
     "text",
-    ["../../etc/passwd", "/abs", "a\0b", "a\nb", "..", ".", "", "x" * 5000, "\u00e9" * 300, "con/aux", "a b"],
+    [
+        "../../etc/passwd",
+        "/abs",
+        "a\0b",
+        "a\nb",
+        "..",
+        ".",
+        "",
+        "x" * 5000,
+        "\u00e9" * 300,
+        "con/aux",
+        "a b",
+    ],
 )
 def test_a_name_from_a_trace_is_one_harmless_path_component(tmp_path: Path, text: str) -> None:
     name = safe_name(text)
@@ -44,7 +56,7 @@ def test_a_name_from_a_trace_is_one_harmless_path_component(tmp_path: Path, text
 def test_a_file_is_replaced_only_when_its_writer_ends_well(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("old")
-    with pytest.raises(RuntimeError), replacing_file(path) as file:
+    with pytest.raises(RuntimeError), replacing_file(path) as file:  # noqa: PT012
         file.write(b"half")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -59,7 +71,7 @@ def test_a_directory_is_replaced_only_when_its_writer_ends_well(tmp_path: Path) 
     path = tmp_path / "d"
     path.mkdir()
     (path / "old").touch()
-    with pytest.raises(KeyboardInterrupt), replacing_directory(path) as folder:
+    with pytest.raises(KeyboardInterrupt), replacing_directory(path) as folder:  # noqa: PT012
         (folder / "new").touch()
         raise KeyboardInterrupt
     assert [p.name for p in path.iterdir()] == ["old"]
@@ -71,7 +83,7 @@ def test_a_directory_is_replaced_only_when_its_writer_ends_well(tmp_path: Path) 
 
 def test_a_result_that_appears_meanwhile_is_kept_without_force(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    with pytest.raises(NeuronTbError), replacing_file(path, force=False) as file:
+    with pytest.raises(NeuronTbError), replacing_file(path, force=False) as file:  # noqa: PT012
         file.write(b"mine")
         path.write_text("theirs")
     assert path.read_text() == "theirs"
@@ -126,12 +138,16 @@ def test_killed_at_any_moment_every_file_is_absent_old_or_new(
     whole: list[dict[str, bytes]] = []
     for number, source in enumerate(sources):
         reference = tmp_path / f"reference{number}"
-        subprocess.run([*_CONVERT, source, "-o", reference, "--run", "r"], check=True, capture_output=True)
+        subprocess.run(
+            [*_CONVERT, source, "-o", reference, "--run", "r"], check=True, capture_output=True
+        )
         whole.append(_state(reference))
     out = tmp_path / "out"
     chance = random.Random(7)
     begin = time.monotonic()
-    subprocess.run([*_CONVERT, sources[0], "-o", out, "--run", "r"], check=True, capture_output=True)
+    subprocess.run(
+        [*_CONVERT, sources[0], "-o", out, "--run", "r"], check=True, capture_output=True
+    )
     length = time.monotonic() - begin
     killed = 0
     for attempt in range(50):
@@ -152,7 +168,9 @@ def test_killed_at_any_moment_every_file_is_absent_old_or_new(
             listed = json.loads(found["r.json"])["files"]
             assert all((out / f["path"]).stat().st_size == f["bytes"] for f in listed)
     assert killed >= 25
-    subprocess.run([*_CONVERT, sources[0], "-o", out, "--run", "r", "--force"], check=True, capture_output=True)
+    subprocess.run(
+        [*_CONVERT, sources[0], "-o", out, "--run", "r", "--force"], check=True, capture_output=True
+    )
     assert leftovers(out) == []
     assert "r.json" in _state(out)
 

@@ -209,7 +209,9 @@ def test_idle_time_is_what_lies_between_executions_of_a_core(tmp_path: Path) -> 
 
 def test_windows_are_never_compared_with_measured_time(tmp_path: Path) -> None:
     measured = write_kineto(tmp_path / "m.json", [operator("a", 0, 9), kernel("k", 1, 5, 1)])
-    windows = write_kineto(tmp_path / "w.json", [operator("a", 0, 9, external=1), window("a", 1, 5, 1)])
+    windows = write_kineto(
+        tmp_path / "w.json", [operator("a", 0, 9, external=1), window("a", 1, 5, 1)]
+    )
     comparison = neuron_tb.compare(measured, windows)
     assert comparison.captures[1].change_percent is None
     assert comparison.captures[1].device_source == "window"

@@ -60,7 +60,10 @@ def test_view_converts_and_serves_a_capture_for_the_offline_ui(samples: Path) ->
 def test_view_serves_a_written_trace_as_it_is(samples: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     source = str(samples / "rmsnorm" / "naive")
-    assert CliRunner().invoke(main, ["convert", source, "-o", str(out), "--to", "perfetto"]).exit_code == 0
+    assert (
+        CliRunner().invoke(main, ["convert", source, "-o", str(out), "--to", "perfetto"]).exit_code
+        == 0
+    )
     with viewing(out, "--in", "perfetto", "--post") as url:
         page = fetched(url).decode()
         assert "naive.pftrace" in page

@@ -19,7 +19,7 @@ messages = pytest.importorskip(
 )
 
 TIMESTAMP, TRACK_EVENT = 8, 11
-NAME_IID, TRACK_UUID, VALUE, NAME, DOUBLE, FLOWS = 10, 11, 17, 23, 44, 47
+CATEGORY, TRACK_UUID, VALUE, NAME, DOUBLE, FLOWS = 3, 11, 17, 23, 44, 47
 
 few = settings(max_examples=100, deadline=None)
 int64 = st.one_of(
@@ -30,7 +30,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 event = st.fixed_dictionaries(
     {
         "timestamp": uint64,
-        "name_iid": st.none() | st.integers(0, 2**40),
+        "category": st.none() | st.integers(0, 2**40),
         "track_uuid": uint64,
         "value": int64,
         "double": st.none() | st.floats(),
@@ -55,7 +55,9 @@ def cut(data: bytes, lengths: np.ndarray) -> list[bytes]:
 @given(st.lists(int64, max_size=20))
 def test_signed_varints_are_protobufs(values: list[int]) -> None:
     encoded = whole(wire.varint_field(VALUE, np.array(values, np.int64)))
-    assert encoded == [messages.TrackEvent(thread_time_absolute_us=v).SerializeToString() for v in values]
+    assert encoded == [
+        messages.TrackEvent(thread_time_absolute_us=v).SerializeToString() for v in values
+    ]
 
 
 @few
@@ -126,7 +128,7 @@ def encode_packets(events: list[dict[str, Any]]) -> bytes:
         [b"" if e["name"] is None else wire.encode_field(NAME, e["name"]) for e in events]
     )
     body = wire.side_by_side(
-        wire.varint_field(NAME_IID, column("name_iid", np.int64), present("name_iid")),
+        wire.varint_field(CATEGORY, column("category", np.int64), present("category")),
         wire.varint_field(TRACK_UUID, column("track_uuid", np.uint64)),
         wire.varint_field(VALUE, column("value", np.int64)),
         wire.double_field(DOUBLE, column("double", np.float64), present("double")),
@@ -150,8 +152,8 @@ def test_nested_messages_come_back_from_protobuf(events: list[dict[str, Any]]) -
         assert inner.track_uuid == wanted["track_uuid"]
         assert inner.thread_time_absolute_us == wanted["value"]
         assert list(inner.flow_ids) == wanted["flows"]
-        assert inner.HasField("name_iid") == (wanted["name_iid"] is not None)
-        assert inner.name_iid == (wanted["name_iid"] or 0)
+        category = [] if wanted["category"] is None else [wanted["category"]]
+        assert list(inner.category_iids) == category
         assert inner.HasField("name") == (wanted["name"] is not None)
         assert inner.name == (wanted["name"] or "")
         assert inner.HasField("double_counter_value") == (wanted["double"] is not None)

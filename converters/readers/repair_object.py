@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from neuron_tb.converters.readers import bounds
 
@@ -20,12 +21,22 @@ NOT_A_NUMBER = "not_a_number"
 TRAILING_COMMA = "trailing_comma"
 SURROGATE = "surrogate_repaired"
 
-_OPEN_OBJECT, _OPEN_ARRAY, _QUOTE, _BACKSLASH = b'{["\\'
+_OPEN_OBJECT, _OPEN_ARRAY, _QUOTE, _BACKSLASH, _SPACE = b'{["\\ '
 _CLOSING = {b"{"[0]: b"}"[0], b"["[0]: b"]"[0]}
 _BLANK = re.compile(rb"[ \t\r\n]*")
 _STRING = re.compile(
     rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'
 )
+_CLEAN_KEY = re.compile(rb'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:[ \t\r\n]*')
+_CLEAN_MEMBER = re.compile(
+    rb"%b"
+    rb"(?:%b|-?\d[\d.eE+-]*|true|false|null|\[[-\d \t\r\n,.\[\]eE+]*\]"
+    rb"|\[(?:[ \t\r\n]*%b[ \t\r\n]*,)*[ \t\r\n]*%b[ \t\r\n]*\])"
+    rb'[ \t\r\n]*,[ \t\r\n]*(?="[^"\\\x00-\x1f]{1,200}"[ \t\r\n]*:)'
+    % (_CLEAN_KEY.pattern, _STRING.pattern, _STRING.pattern, _STRING.pattern)
+)
+"""A member of an object, followed by another one, with which nothing seems to be wrong."""
+_CLEAN_MEMBERS = re.compile(rb"(?:%b)+" % _CLEAN_MEMBER.pattern)
 _ANY_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NUMBER_OR_WORD = re.compile(
     rb"(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?=[ \t\r\n]*[,}\]]|\Z)"
@@ -49,7 +60,9 @@ _TO_MEND_IN_STRING = re.compile(
     rb'|[\\"\x00-\x1f]'
 )
 _SWALLOWED_KEY = re.compile(rb'[,{][ \t\r\n]*"(\w{1,40})"[ \t\r\n]*:')
-_MOST_STEPS = 100_000
+_DECODE = msgspec.json.Decoder(msgspec.Raw).decode
+_MOST_STEPS = 20_000
+_FREE_BYTES = 1024
 _MOST_ENDS = 60
 
 
@@ -82,11 +95,23 @@ class Words:
 
 def mend(data: bytes, start: int, limit: int, words: Words) -> Mended | None:
     """The value at ``start``, which must end before ``limit``; None when it is past mending."""
-    attempt = _Attempt(data, start, limit, words)
-    done = attempt.run()
-    if done is not None:
-        words.credit += 20
-    return done
+    for hurried in (True, False):
+        mended = _Attempt(data, start, limit, words, hurried).run()
+        if mended is not None and _is_valid(mended.text):
+            words.credit += 20
+            return mended
+        if words.credit <= 0:
+            break
+        words.credit -= 1
+    return None
+
+
+def _is_valid(text: bytes) -> bool:
+    try:
+        _DECODE(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -103,14 +128,20 @@ class _Choice:
 
 @dataclass(slots=True)
 class _Patch:
+    """A stretch to write otherwise: as ``text``, or, without one, as the inside of a string."""
+
     start: int
     end: int
-    text: bytes
-    kinds: tuple[str, ...]
-    swallowed: bytes = b""
+    text: bytes | None = None
+    kind: str = ""
 
-
-_Step = Callable[[], "object"]
+    def apply(self, data: bytes) -> tuple[bytes, list[str]]:
+        """The new text and the kinds of damage that were mended in it."""
+        if self.text is not None:
+            return self.text, [self.kind]
+        kinds: list[str] = []
+        body = data[self.start : self.end]
+        return _TO_MEND_IN_STRING.sub(lambda match: _mended_piece(match, kinds), body), kinds
 
 
 @dataclass(slots=True)
@@ -119,6 +150,8 @@ class _Attempt:
     start: int
     limit: int
     words: Words
+    hurried: bool
+    """Whether members with which nothing seems wrong are passed without a look at each."""
     at: int = 0
     open: bytearray = field(default_factory=bytearray)
     keys: list[bytes] = field(default_factory=list)
@@ -143,8 +176,9 @@ class _Attempt:
         return None
 
     def _skip_blanks(self) -> None:
-        match = _BLANK.match(self.data, self.at, self.limit)
-        self.at = match.end() if match else self.at
+        if self.at < self.limit and self.data[self.at] <= _SPACE:
+            match = _BLANK.match(self.data, self.at, self.limit)
+            self.at = match.end() if match else self.at
 
     # -- the steps: each returns the next one, True at the value's end, None where it is stuck ---
 
@@ -163,7 +197,7 @@ class _Attempt:
             match = _NO_NUMBER.match(self.data, self.at, self.limit)
             if match is None:
                 return None
-            self.patches.append(_Patch(match.start(), match.end(), b"null", (NOT_A_NUMBER,)))
+            self.patches.append(_Patch(match.start(), match.end(), b"null", NOT_A_NUMBER))
         self.at = match.end()
         return self._after_value()
 
@@ -174,15 +208,39 @@ class _Attempt:
         return self._close() if self.data[self.at] == _CLOSING[_OPEN_ARRAY] else self._value()
 
     def _key(self) -> object:
+        if self.hurried:
+            members = _CLEAN_MEMBERS.match(self.data, self.at, self.limit)
+            if members:
+                self.at = members.end()
+                if len(self.open) == 1:
+                    self._keep_keys(members.start(), members.end())
+        clean = _CLEAN_KEY.match(self.data, self.at, self.limit)
+        if clean is None:
+            return self._damaged_key()
+        self.at = clean.end()
+        return self._value if self._is_new_key(clean[1]) else None
+
+    def _keep_keys(self, start: int, end: int) -> None:
+        while start < end:
+            member = _CLEAN_MEMBER.match(self.data, start, self.limit)
+            if member is None:
+                return
+            self.keys.append(member[1])
+            start = member.end()
+
+    def _is_new_key(self, key: bytes) -> bool:
+        if len(self.open) > 1:
+            return True
+        self.keys.append(key)
+        return self.keys.index(key) == len(self.keys) - 1
+
+    def _damaged_key(self) -> object:
         match = _ANY_STRING.match(self.data, self.at, self.limit)
         colon = match and _COLON.match(self.data, match.end(), self.limit)
         if match is None or colon is None:
             return None
-        if len(self.open) == 1:
-            key = match[0][1:-1]
-            if key in self.keys:
-                return None
-            self.keys.append(key)
+        if not self._is_new_key(match[0][1:-1]):
+            return None
         self._patch_string(match.start() + 1, match.end() - 1)
         self.at = colon.end()
         return self._value
@@ -199,7 +257,7 @@ class _Attempt:
         self.at += 1
         self._skip_blanks()
         if self.at < self.limit and self.data[self.at] == _CLOSING[self.open[-1]]:
-            self.patches.append(_Patch(comma, comma + 1, b"", (TRAILING_COMMA,)))
+            self.patches.append(_Patch(comma, comma + 1, b"", TRAILING_COMMA))
             return self._close
         return self._key if self.open[-1] == _OPEN_OBJECT else self._value
 
@@ -231,8 +289,8 @@ class _Attempt:
 
     def _guess_again(self) -> object:
         while self.choices and self.words.credit > 0:
-            self.words.credit -= 1
             choice = self.choices[-1]
+            self.words.credit -= 1 + (self.at - choice.start) // _FREE_BYTES
             del self.patches[choice.patches :], self.keys[choice.keys :]
             self.open[:] = choice.open
             step = self._next_end()
@@ -243,11 +301,19 @@ class _Attempt:
 
     def _next_end(self) -> object:
         choice = self.choices[-1]
+        if choice.taken < 0:
+            end = self.data.find(b'"', choice.start + 1, self.limit)
+            likely = end > 0 and self._follow().match(self.data, end, self.limit)
+            if likely and not _is_escaped(self.data, end, choice.start):
+                choice.taken = end
+                return self._end_string_at(choice, end)
         if choice.ends is None:
             choice.ends = [end for end in self._ends(choice.start) if end != choice.taken]
         if not choice.ends:
             return None
-        end = choice.ends.pop()
+        return self._end_string_at(choice, choice.ends.pop())
+
+    def _end_string_at(self, choice: _Choice, end: int) -> object:
         self._patch_string(choice.start + 1, end)
         self.at = end + 1
         return self._after_value()
@@ -277,31 +343,28 @@ class _Attempt:
         return [at for _, at in sorted(ranked, reverse=True)]
 
     def _patch_string(self, start: int, end: int) -> None:
-        body = self.data[start:end]
-        kinds: list[str] = []
-        text = _TO_MEND_IN_STRING.sub(lambda match: _mended_piece(match, kinds), body)
-        if kinds:
-            swallowed = body if QUOTE in kinds else b""
-            self.patches.append(_Patch(start, end, text, tuple(kinds), swallowed))
+        self.patches.append(_Patch(start, end))
 
     # -- the end -------------------------------------------------------------------------------
 
     def _finished(self) -> Mended | None:
         keys = set(self.keys)
-        for patch in self.patches:
-            if patch.swallowed:
-                swallowed = set(_SWALLOWED_KEY.findall(b"," + patch.swallowed))
-                if not (swallowed & self.words.core) <= keys:
-                    return None
+        if len(keys) < len(self.keys):
+            return None
         parts: list[bytes] = []
         at = self.start
         kinds: Counter[str] = Counter()
         first: dict[str, int] = {}
-        for patch in sorted(self.patches, key=lambda p: p.start):
-            parts += self.data[at : patch.start], patch.text
+        for patch in self.patches:
+            text, done = patch.apply(self.data)
+            if QUOTE in done:
+                swallowed = _SWALLOWED_KEY.findall(b"," + self.data[patch.start : patch.end])
+                if not self.words.core.intersection(swallowed) <= keys:
+                    return None
+            parts += self.data[at : patch.start], text
             at = patch.end
-            kinds.update(patch.kinds)
-            for kind in patch.kinds:
+            for kind in done:
+                kinds[kind] += 1
                 first.setdefault(kind, patch.start)
         parts.append(self.data[at : self.at])
         return Mended(b"".join(parts), self.at, kinds, first)

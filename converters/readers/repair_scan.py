@@ -352,6 +352,10 @@ class Scanner:
             mode, at, mended = self._no_row(rows, at, start)
             behind = at if mended else -1
         self._flush(rows, run, behind)
+        following = _end(_SEPARATORS, self.data, at)
+        if behind == at and self.data[following : following + 1] == b"{":
+            self._one_comma(behind, following)
+            at = following
         return mode, at
 
     def _flush(self, rows: Rows, start: int, end: int) -> None:

@@ -1,0 +1,1 @@
+"""Tables made from a Trace."""

@@ -91,7 +91,9 @@ class Summary:
         """The rows as a data frame with the columns of :class:`Row`."""
         import pandas as pd
 
-        return pd.DataFrame([row.as_dict() for row in self.rows], columns=list(COLUMNS))
+        rows = [row.as_dict() for row in self.rows]
+        frame: pandas.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS))
+        return frame
 
     def to_arrow(self) -> pyarrow.Table:
         """The rows as an Arrow table with the columns of :class:`Row`."""

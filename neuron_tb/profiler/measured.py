@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neuron_tb.profiler.explorer import make_profile
 from neuron_tb.profiler.messages import say_once
 from neuron_tb.profiler.paths import sessions_below
 
@@ -22,17 +23,18 @@ _PROFILES = ("*system_profile*.json", "*system_profile*.json.gz", "*.parquet")
 
 
 def executions(recording: Any, window: Window) -> list[dict[str, Any]]:
-    """What the cores did in the window, as far as a system profile beside the capture tells.
+    """What the cores did in the window, as far as a system profile of the capture tells.
 
     Each has ``name``, ``core``, ``start_ns``, ``duration_ns`` and ``operator``: torch's id of the
-    operator that launched it, or None. Empty without a system profile. Never raises.
+    operator that launched it, or None. Empty without a system profile; where ``neuron-explorer``
+    is on the PATH, it is run to make one. Never raises.
     """
     if not window.place.name:
         return []
     sessions = [
         session
         for session in sessions_below(window.place, os.getpid(), window.prepared_ns)
-        if any(True for pattern in _PROFILES for _ in session.glob(pattern))
+        if _has_profile(session) or make_profile(session, window.options.explorer_seconds)
     ]
     if not sessions:
         return []
@@ -42,6 +44,10 @@ def executions(recording: Any, window: Window) -> list[dict[str, Any]]:
         reason = f"{type(error).__name__}: {error}"
         say_once("system profile", f"{sessions[0]} could not be read ({reason})", failure=True)
         return []
+
+
+def _has_profile(session: Path) -> bool:
+    return any(True for pattern in _PROFILES for _ in session.glob(pattern))
 
 
 def _saved_trace(recording: Any, window: Window) -> Path:
@@ -72,7 +78,7 @@ def _read(trace_file: Path, sessions: Sequence[Path]) -> list[dict[str, Any]]:
         external = NONE if operator == NONE else int(trace.slices.external_id[operator])
         rows.append(
             {
-                "name": trace.strings[trace.slices.name[done.slice[row]]],
+                "name": trace.strings[done.name[row]],
                 "core": device.index,
                 "start_ns": int(done.start_ns[row]),
                 "duration_ns": int(done.duration_ns[row]),

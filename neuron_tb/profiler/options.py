@@ -26,8 +26,9 @@ class Options:
     window, so that it does not count into it. ``sync_steps``: also wait at every ``step()``; it
     serialises host and device, so it changes what is measured. ``cuda_shims``: make the calls of
     ``torch.cuda`` that profiling code needs work. ``config``: arguments for ``NeuronConfig``.
-    ``backend``: the name of the PrivateUse1 backend that counts as Neuron. ``quiet``: print
-    nothing but failures.
+    ``backend``: the name of the PrivateUse1 backend that counts as Neuron.
+    ``explorer_seconds``: how long ``events()`` and ``key_averages()`` may wait for
+    ``neuron-explorer``; 0 never runs it. ``quiet``: print nothing but failures.
     """
 
     device: str = "requested"
@@ -37,6 +38,7 @@ class Options:
     cuda_shims: bool = False
     config: Mapping[str, Any] | None = None
     backend: str = "neuron"
+    explorer_seconds: float = 60.0
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -83,8 +85,10 @@ def as_text(options: Options) -> str:
     return ",".join(parts) or "1"
 
 
-def _value(name: str, text: str) -> str | bool:
+def _value(name: str, text: str) -> str | bool | float:
     default = getattr(Options(), name, None)
+    if isinstance(default, float):
+        return float(text)
     if not isinstance(default, bool):
         return text
     if text.lower() not in _YES | _NO:

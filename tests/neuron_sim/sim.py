@@ -144,7 +144,9 @@ def use_torch_neuronx() -> None:
         sys.path.insert(0, str(STUB))
 
 
-def environment(*, torch_neuronx: bool = True, explorer: bool = True, **changes: Any) -> dict:
+def environment(
+    *, torch_neuronx: bool = True, explorer: bool = True, **changes: Any
+) -> dict[str, str]:
     """Environment variables for a child process in which ``import torch`` brings the device.
 
     Settings are those of :func:`install`. With ``torch_neuronx`` the stub

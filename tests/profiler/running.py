@@ -49,7 +49,9 @@ def on_neuron(
     if reason:
         pytest.skip(reason)
     environment = {**os.environ, **sim.environment(torch_neuronx=torch_neuronx, **settings)}
-    return _run([*run, str(SCRIPTS / script)], arguments, environment, place, neuron_tb, env, seconds)
+    return _run(
+        [*run, str(SCRIPTS / script)], arguments, environment, place, neuron_tb, env, seconds
+    )
 
 
 def on_cpu(
@@ -76,7 +78,11 @@ def _run(
     env: dict[str, str] | None,
     seconds: float,
 ) -> Ran:
-    paths = [str(_installed(place)), str(ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = [
+        str(_installed(place)),
+        str(ROOT),
+        *environment.get("PYTHONPATH", "").split(os.pathsep),
+    ]
     environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
     environment.pop("NEURON_TB", None)
     if neuron_tb is not None:

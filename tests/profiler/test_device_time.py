@@ -9,18 +9,40 @@ from tests.profiler.running import on_neuron
 
 @pytest.fixture(scope="module")
 def averages(tmp_path_factory):
-    def run(mode, neuron_tb):
+    def run(mode, neuron_tb="explorer_seconds=0", env=None):
         place = tmp_path_factory.mktemp(mode)
         return on_neuron(
-            "scenarios.py", "averages", place=place, mode=mode, neuron_tb=neuron_tb
+            "scenarios.py", "averages", place=place, mode=mode, neuron_tb=neuron_tb, env=env
         ).result
 
     return {
-        "kernel": run("kernel", "1"),
-        "driver": run("driver", "1"),
-        "none": run("none", "1"),
-        "plain torch, driver": run("driver", "device=always"),
+        "kernel": run("kernel"),
+        "driver": run("driver"),
+        "none": run("none"),
+        "plain": run("driver", None),
+        "explorer": run("driver", "1"),
+        "serving": run("driver", "1", {"NEURON_SIM_EXPLORER_SERVE": "1"}),
+        "failing": run("driver", "1", {"NEURON_SIM_EXPLORER_FAIL": "1"}),
     }
+
+
+def test_neuron_explorers_profile_fills_the_columns(averages):
+    explorer = averages["explorer"]
+    assert explorer["device"]["aten::addmm"] == pytest.approx(200)
+    assert "NEURON times: Neuron Explorer's system profile" in explorer["table"]
+    assert "NEURON window" in explorer["table"]
+    assert explorer["tree"] == averages["kernel"]["tree"]
+    # The trace stays as Kineto made it.
+    assert explorer["categories"] == averages["driver"]["categories"]
+
+
+def test_an_explorer_that_goes_on_serving_is_ended(averages):
+    assert averages["serving"]["device"] == averages["explorer"]["device"]
+
+
+def test_an_explorer_that_fails_leaves_the_windows(averages):
+    assert averages["failing"]["device"] == {}
+    assert "NEURON window total" in averages["failing"]["table"]
 
 
 def test_kernel_events_fill_the_columns(averages):
@@ -53,3 +75,8 @@ def test_a_profile_without_device_events_says_so(averages):
     none = averages["none"]
     assert none["device"] == {}
     assert "This profile has no work of the Neuron device" in none["table"]
+
+
+def test_plain_torch_cannot_print_a_table_of_windows(averages):
+    assert averages["plain"]["table"].startswith("AssertionError")
+    assert averages["plain"]["tree"] != averages["kernel"]["tree"]

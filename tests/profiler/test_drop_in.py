@@ -111,13 +111,15 @@ def test_other_ranks_and_quiet_users_hear_nothing(tmp_path):
     ("steps", "wait", "words"),
     [
         (0, 5, "step() was never called, its schedule's first active step is 6"),
-        (3, 10, "step() was called 3 times, its schedule's first active step is 11 (reached step 3 of 11)"),  # noqa: E501
+        (
+            3,
+            10,
+            "step() was called 3 times, its schedule's first active step is 11 (reached step 3 of 11)",
+        ),
     ],
 )
 def test_a_schedule_that_never_became_active_is_explained(tmp_path, steps, wait, words):
-    ran = on_neuron(
-        SCENARIOS, "nothing_recorded", steps, wait, place=tmp_path, neuron_tb="1"
-    )
+    ran = on_neuron(SCENARIOS, "nothing_recorded", steps, wait, place=tmp_path, neuron_tb="1")
     assert words in ran.err
     ran = on_neuron(SCENARIOS, "nothing_recorded", 3, 0, place=tmp_path, neuron_tb="1")
     assert "recorded nothing" not in ran.err

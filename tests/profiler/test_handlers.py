@@ -8,9 +8,7 @@ from tests.profiler.running import on_neuron
 
 
 def test_by_default_the_handler_writes_what_torchs_writes(tmp_path):
-    files = on_neuron("scenarios.py", "handler", "", place=tmp_path, neuron_tb="1").result[
-        "files"
-    ]
+    files = on_neuron("scenarios.py", "handler", "", place=tmp_path, neuron_tb="1").result["files"]
     trace, manifest = sorted(files, key=lambda name: "neuron.json" in name)
     assert re.fullmatch(r"[\w-]+_\d+\.\d+\.pt\.trace\.json", trace)
     assert manifest == trace.removesuffix(".json") + ".neuron.json"

@@ -12,7 +12,7 @@ from neuron_tb.profiler.options import Options, as_text, of_mapping, of_text
     [
         Options(),
         Options(device="always", cuda_shims=True),
-        Options(directory="/a,b=c/d", sync_start=False, quiet=True),
+        Options(directory="/a,b=c/d", sync_start=False, explorer_seconds=2.5, quiet=True),
     ],
 )
 def test_text_of_options_reads_back_as_the_same(options):

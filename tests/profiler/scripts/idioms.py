@@ -211,8 +211,11 @@ def stacks(place):
 def kineto_results(place):
     recorded = with_activities([CPU, CUDA])
     tree = recorded.profiler.kineto_results.experimental_event_tree()
-    device = [e for e in recorded.events() if "PrivateUse1" in repr(e.device_type).replace(
-        "NEURON", "PrivateUse1")]
+    device = [
+        e
+        for e in recorded.events()
+        if "PrivateUse1" in repr(e.device_type).replace("NEURON", "PrivateUse1")
+    ]
     return {"tree": len(tree), "device": len(device)}
 
 
