@@ -1,46 +1,58 @@
-# Everything runs in a virtual environment of its own, made on first use:
+# Each target does everything a fresh machine needs, given Python 3.10 to 3.13 and, for the tests,
+# g++. What is installed lands in .venv; a second run installs nothing.
 #
-#     make demo      AWS's RMSNorm example: table, TensorBoard, Perfetto
-#     make test      all tests; browser tests skip without Chromium
-#     make fast      the tests that take no time
-#     make lint      ruff and mypy
-#     make matrix    the tests on Python 3.10 and 3.13, and on old and new protobuf
+# The tests use PyTorch on the CPU. On Linux, PyPI's torch is a CUDA build of several gigabytes;
+# to take the small one:
+#
+#     export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 
-PYTHON ?= python3
-VENV ?= .venv
-PIP = $(VENV)/bin/pip install --quiet --disable-pip-version-check
-METADATA = setup.cfg pyproject.toml constraints.txt
+# The first Python on PATH that is neither too old nor too new; PYTHON=... names another.
+PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11 python3.10,\
+	$(shell $(python) -c 'import sys; \
+	(3, 10) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+WHAT_TO_INSTALL := setup.cfg pyproject.toml constraints.txt
 
-.PHONY: demo test fast lint matrix clean
+PYTEST_ARGS ?=
 
-demo: $(VENV)/.demo
-	$(VENV)/bin/neuron-tb demo demo
+.PHONY: demo test lint format matrix pictures clean
 
-test: $(VENV)/.test
-	$(VENV)/bin/python -m pytest
+demo: $(VENV)/viewers.stamp
+	$(BIN)/neuron-tb demo demo/
 
-fast: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -m "not slow and not browser"
+test: $(VENV)/tests.stamp
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.test
-	$(VENV)/bin/ruff check
-	$(VENV)/bin/ruff format --check
-	$(VENV)/bin/mypy
+lint: $(VENV)/tests.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
+format: $(VENV)/tests.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The tests on the oldest and the newest Python, and with the oldest and the newest protobuf.
 matrix:
-	.ci/matrix
+	$(or $(PYTHON),$(error no Python 3.10 to 3.13 on PATH)) tests/matrix.py
+
+# The README's two pictures, made anew by the browser tests; needs Chromium.
+pictures: $(VENV)/tests.stamp
+	NEURON_TB_SCREENSHOTS=docs/images $(BIN)/python -m pytest -m browser
 
 clean:
-	rm -rf $(VENV) .venv-* build *.egg-info
+	rm -rf $(VENV) .venv-matrix build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-$(VENV)/bin/pip:
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
+$(BIN)/python:
+	$(or $(PYTHON),$(error no Python 3.10 to 3.13 on PATH)) -m venv $(VENV)
+	$(PIP) install -qq --upgrade pip
 
-$(VENV)/.demo: $(METADATA) | $(VENV)/bin/pip
-	$(PIP) --editable '.[tensorboard,offline]'
+$(VENV)/viewers.stamp: $(BIN)/python $(WHAT_TO_INSTALL)
+	$(PIP) install -qq --constraint constraints.txt --editable '.[tensorboard,offline]'
 	touch $@
 
-$(VENV)/.test: $(METADATA) | $(VENV)/bin/pip
-	$(PIP) --constraint constraints.txt --editable '.[tensorboard,offline,test]'
-	touch $@ $(VENV)/.demo
+$(VENV)/tests.stamp: $(BIN)/python $(WHAT_TO_INSTALL)
+	$(PIP) install -qq --constraint constraints.txt --editable '.[tensorboard,offline,test]'
+	touch $@

@@ -71,6 +71,7 @@ def test_view_serves_a_written_trace_as_it_is(samples: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_view_starts_tensorboard_with_the_run(samples: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is in the extra tensorboard")
     pytest.importorskip("xprof", reason="XProf is in the extra tensorboard")
     with viewing(samples / "rmsnorm" / "naive", "--in", "tensorboard") as url:
         assert b"naive" in fetched(url.split("#")[0] + "data/plugin/profile/runs")

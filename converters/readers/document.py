@@ -26,7 +26,7 @@ from neuron_tb.converters.readers.repair import (
 from neuron_tb.converters.readers.repair_scan import EVENT_LISTS
 
 _IN_A_TRACE = re.compile(
-    rb'"(?:traceEvents|trace_events?|schemaVersion|ph|ts|dur|name|args|timestamp|event_type)"[ \t\r\n]*:'
+    rb'"(?:traceEvents|trace_events?|schemaVersion|ph|ts|dur|name|timestamp|event_type)"\s*:'
 )
 _PICKLE = re.compile(rb"^\x80[\x02-\x05]")
 _UNKNOWN = "JSON, but not a trace that is known here"

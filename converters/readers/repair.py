@@ -29,7 +29,7 @@ _BASE_NAME = re.compile(rb"base.?time.?nano|timenanosec|etimenano", re.IGNORECAS
 _ROWS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _INVALID_BYTES = re.compile("[\udc80-\udcff]")
-_PIECE = 1 << 24
+_PIECE = 1 << 18
 
 
 @dataclass(slots=True)
@@ -162,14 +162,18 @@ def first_invalid_utf8(data: bytes) -> int | None:
 
 def valid_utf8(data: bytes) -> tuple[bytes, int]:
     """The text with U+FFFD for every byte that is not UTF-8, and how many these were."""
-    pieces = []
+    pieces: list[bytes | memoryview] = []
     count = at = 0
     while at < len(data):
         end = _end_of_piece(data, at)
-        text = str(memoryview(data)[at:end], "utf-8", "surrogateescape")
-        text, replaced = _INVALID_BYTES.subn("\ufffd", text)
-        pieces.append(text.encode())
-        count += replaced
+        piece = memoryview(data)[at:end]
+        try:
+            str(piece, "utf-8")
+            pieces.append(piece)
+        except UnicodeDecodeError:
+            text, replaced = _INVALID_BYTES.subn("\ufffd", str(piece, "utf-8", "surrogateescape"))
+            pieces.append(text.encode())
+            count += replaced
         at = end
     return b"".join(pieces), count
 

@@ -59,6 +59,13 @@ _TO_MEND_IN_STRING = re.compile(
     rb'|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
     rb'|[\\"\x00-\x1f]'
 )
+_NO_NUMBER_AS_MEMBER = re.compile(
+    rb'(?<!\\)("[ \t\r\n]*:[ \t\r\n]*)%b' % _NO_NUMBER.pattern, re.IGNORECASE
+)
+_HINT_OF_NO_NUMBER = re.compile(rb":[ \t\r\n]*[+-]?(?:[NnIiUu]|\d\.#)")
+_SURE_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_UNICODE_ESCAPE = re.compile(rb"u[0-9a-fA-F]{4}")
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)$")
 _SWALLOWED_KEY = re.compile(rb'[,{][ \t\r\n]*"(\w{1,40})"[ \t\r\n]*:')
 _DECODE = msgspec.json.Decoder(msgspec.Raw).decode
 _MOST_STEPS = 20_000
@@ -95,6 +102,9 @@ class Words:
 
 def mend(data: bytes, start: int, limit: int, words: Words) -> Mended | None:
     """The value at ``start``, which must end before ``limit``; None when it is past mending."""
+    mended = _without_guessing(data, start, limit)
+    if mended is not None:
+        return mended
     for hurried in (True, False):
         mended = _Attempt(data, start, limit, words, hurried).run()
         if mended is not None and _is_valid(mended.text):
@@ -104,6 +114,70 @@ def mend(data: bytes, start: int, limit: int, words: Words) -> Mended | None:
             break
         words.credit -= 1
     return None
+
+
+def _without_guessing(data: bytes, start: int, limit: int) -> Mended | None:
+    """The value with the damage mended that can be told from a few bytes alone.
+
+    The result counts only if it is valid, so nothing outside a string is taken for a part of it.
+    """
+    text = data[start:limit]
+    kinds: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    control = _SURE_CONTROL.search(text)
+    if control:
+        first[CONTROL] = start + control.start()
+    if _HINT_OF_NO_NUMBER.search(text):
+        no_number = _NO_NUMBER_AS_MEMBER.search(text)
+        if no_number:
+            first[NOT_A_NUMBER] = start + no_number.end(1)
+            text, kinds[NOT_A_NUMBER] = _NO_NUMBER_AS_MEMBER.subn(rb"\1null", text)
+    if b"\\" in text:
+        text, kinds[ESCAPE] = _with_backslashes_doubled(text)
+        first[ESCAPE] = data.find(b"\\", start)
+    if control:
+        text, kinds[CONTROL] = _SURE_CONTROL.subn(lambda m: b"\\u%04x" % m[0][0], text)
+    kinds = +kinds
+    if not kinds:
+        return None
+    try:
+        _DECODE(text)
+    except RecursionError:
+        return None
+    except msgspec.MsgspecError as error:
+        end = end_before_trailing(error)
+        if not end or text[end:].strip(b" \t\r\n,"):
+            return None
+        length = len(text[:end].rstrip())
+        return Mended(text[:length], limit - (len(text) - length), kinds, first)
+    return Mended(text, limit, kinds, first)
+
+
+def _with_backslashes_doubled(text: bytes) -> tuple[bytes, int]:
+    """The text with every backslash doubled that begins no valid escape, and their number."""
+    first, *pieces = text.split(b"\\")
+    parts = [first]
+    count = at = 0
+    while at < len(pieces):
+        piece = pieces[at]
+        at += 1
+        if not piece and at < len(pieces):
+            piece = b"\\" + pieces[at]
+            at += 1
+        elif piece[:1] not in b'"/bfnrt' and not _UNICODE_ESCAPE.match(piece):
+            piece = b"\\" + piece
+            count += 1
+        parts.append(piece)
+    return b"\\".join(parts), count
+
+
+def end_before_trailing(error: Exception) -> int:
+    """Where the text behind a whole value begins, if the error is about that text; else 0.
+
+    msgspec names the byte behind the first one that it did not expect.
+    """
+    match = _TRAILING.search(str(error))
+    return int(match[1]) - 1 if match else 0
 
 
 def _is_valid(text: bytes) -> bool:
@@ -116,14 +190,20 @@ def _is_valid(text: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Choice:
-    """A string whose end was guessed, and the state before it."""
+    """A string whose end was guessed, and the state before it.
+
+    ``ends``: other quotes that may end it, the most likely one last; ``looked_at``: the last quote
+    among these, ``looks``: how many quotes that were.
+    """
 
     start: int
-    ends: list[int] | None
-    taken: int
     patches: int
     open: bytes
     keys: int
+    taken: int = -1
+    ends: list[int] = field(default_factory=list)
+    looked_at: int = 0
+    looks: int = 0
 
 
 @dataclass(slots=True)
@@ -269,9 +349,7 @@ class _Attempt:
         return self._after_value()
 
     def _string(self) -> object:
-        self.choices.append(
-            _Choice(self.at, None, -1, len(self.patches), bytes(self.open), len(self.keys))
-        )
+        self.choices.append(_Choice(self.at, len(self.patches), bytes(self.open), len(self.keys)))
         match = _STRING.match(self.data, self.at, self.limit)
         if match and self._follow().match(self.data, match.end() - 1, self.limit):
             self.choices[-1].taken = match.end() - 1
@@ -307,40 +385,36 @@ class _Attempt:
             if likely and not _is_escaped(self.data, end, choice.start):
                 choice.taken = end
                 return self._end_string_at(choice, end)
-        if choice.ends is None:
-            choice.ends = [end for end in self._ends(choice.start) if end != choice.taken]
         if not choice.ends:
-            return None
-        return self._end_string_at(choice, choice.ends.pop())
+            self._look_for_ends(choice)
+        return self._end_string_at(choice, choice.ends.pop()) if choice.ends else None
 
     def _end_string_at(self, choice: _Choice, end: int) -> object:
         self._patch_string(choice.start + 1, end)
         self.at = end + 1
         return self._after_value()
 
-    def _ends(self, start: int) -> list[int]:
-        """Quotes that may end the string at ``start``, the most likely one last."""
+    def _look_for_ends(self, choice: _Choice) -> None:
+        """More quotes that may end a string: up to one that a known key follows."""
         ranked = []
         follow = self._follow()
-        at = start
-        limit = min(self.limit, start + bounds.MAX_STRING)
-        for number in range(_MOST_ENDS):
+        at = choice.looked_at or choice.start
+        limit = min(self.limit, choice.start + bounds.MAX_STRING)
+        while choice.looks < _MOST_ENDS:
             at = self.data.find(b'"', at + 1, limit)
+            choice.looks += 1
             if at < 0:
+                choice.looks = _MOST_ENDS
                 break
             match = follow.match(self.data, at, self.limit)
-            if match is None:
+            if match is None or at == choice.taken:
                 continue
-            escaped = _is_escaped(self.data, at, start)
-            known = match.lastindex is not None and match[1] in self.words.known
-            if number == 0 and not escaped:
-                rank = 0
-            elif known:
-                rank = 1
-            else:
-                rank = 3 if escaped else 2
-            ranked.append((rank, at))
-        return [at for _, at in sorted(ranked, reverse=True)]
+            if match.lastindex is not None and match[1] in self.words.known:
+                ranked.append((0, at))
+                break
+            ranked.append((2 if _is_escaped(self.data, at, choice.start) else 1, at))
+        choice.looked_at = at
+        choice.ends = [at for _, at in sorted(ranked, reverse=True)]
 
     def _patch_string(self, start: int, end: int) -> None:
         self.patches.append(_Patch(start, end))

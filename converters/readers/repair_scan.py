@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from neuron_tb.converters.readers import repair_object as mending
-from neuron_tb.converters.readers.repair_object import Mended, Words, mend
+from neuron_tb.converters.readers.repair_object import (
+    Mended,
+    Words,
+    end_before_trailing,
+    mend,
+)
 
 EVENT_LISTS = ("traceEvents", "trace_events", "trace_event", "events")
 BARE_ARRAY = ""
@@ -171,7 +176,9 @@ class Scanner:
     def _lose(self, start: int, end: int) -> None:
         if not self.data[start:end].strip(b" \t\r\n,"):
             return
-        if self.losses and not self.data[self.losses[-1][1] : start].strip(b" \t\r\n,"):
+        # One damage often makes several losses, with nothing but commas between them.
+        before = self.losses[-1][1] if self.losses else -100
+        if start - before < 100 and not self.data[before:start].strip(b" \t\r\n,"):
             self.losses[-1] = (self.losses[-1][0], end)
         else:
             self.losses.append((start, end))
@@ -293,7 +300,7 @@ class Scanner:
         except RecursionError:
             return -1
         except msgspec.MsgspecError as error:
-            behind = _trailing(error)
+            behind = end_before_trailing(error)
             # The decoded text has one bracket more at its start.
             close = self.data.rfind(b"]", at, at + behind - 1) if behind else -1
             if close < 0 or not self._may_end_list(close):
@@ -517,7 +524,7 @@ class Scanner:
                 self._budget -= _WINDOW
                 return 0
             except msgspec.MsgspecError as error:
-                behind = _trailing(error)
+                behind = end_before_trailing(error)
                 if behind:
                     return self._trimmed(at, at + behind)
                 failed = _failed(error, stop - at)
@@ -557,14 +564,6 @@ def _starts(keys: Iterable[bytes]) -> re.Pattern[bytes]:
     """Matches where an object begins whose first key is one of these."""
     words = b"|".join(re.escape(key) for key in sorted(keys))
     return re.compile(rb'\{[ \t\r\n]*"(?:%b)"[ \t\r\n]*:' % words)
-
-
-def _trailing(error: Exception) -> int:
-    """Where the text behind a whole value begins, if that is all the error is about; else 0.
-
-    msgspec names the byte behind the first one that it did not expect.
-    """
-    return _failed(error, 1) - 1 if "trailing characters" in str(error) else 0
 
 
 def _failed(error: Exception, otherwise: int) -> int:

@@ -123,7 +123,8 @@ def _with_stacks(config: Any) -> Any:
         if before != after:
             fields[position] = True
     # __setstate__ acts on an object only once, before its constructor has run.
-    changed = type(config).__new__(type(config))
+    kind: Any = type(config)
+    changed = kind.__new__(kind)
     changed.__setstate__(tuple(fields))
     if hasattr(config, "__dict__"):
         changed.__dict__.update(config.__dict__)

@@ -54,6 +54,9 @@ class NeuronFunctionEvent(_FunctionEvent):  # type: ignore[misc]
     """
 
     unmeasured_launches = 0
+    # Older torch does not set them.
+    activity_type: str | None = None
+    linked_correlation_id = 0
 
     @property
     def self_neuron_window(self) -> float:
@@ -164,19 +167,25 @@ class KinetoResult:
         return getattr(self._result, name)
 
 
+def _operators(events: Iterable[Any]) -> dict[int, Any]:
+    """Host events that device work can belong to, by torch's id."""
+    return {
+        event.id: event
+        for event in events
+        if event.device_type == DeviceType.CPU and not event.linked_correlation_id
+    }
+
+
 def reclassified(events: list[Any]) -> list[Any]:
     """Events that torch parsed from a :class:`KinetoResult`, windows told from device time.
 
     To be called before torch builds its tree, which moves kernels between operators.
     """
-    operators = {
-        event.id: event
-        for event in events
-        if event.device_type == DeviceType.CPU and not event.linked_correlation_id
-    }
-    device = []
     for event in events:
         event.__class__ = NeuronFunctionEvent
+    operators = _operators(events)
+    device = []
+    for event in events:
         if event.device_type != DeviceType.PrivateUse1:
             continue
         device.append(event)
@@ -208,11 +217,7 @@ def add_executions(
 
     To be called before torch builds its tree; ``executions`` as :mod:`.measured` gives them.
     """
-    operators = {
-        event.id: event
-        for event in events
-        if event.device_type == DeviceType.CPU and not event.linked_correlation_id
-    }
+    operators = _operators(events)
     use_device = events[0].use_device if events else None
     for execution in executions:
         start_us = (execution["start_ns"] - trace_start_ns) / 1000

@@ -36,7 +36,9 @@ def make_profile(session: Path, seconds: float) -> bool:
     except OSError as error:
         reason = str(error)
     if reason is not None:
-        say_once("explorer", f"neuron-explorer made no {PROFILE} of {session}: {reason}")
+        say_once(
+            "explorer", f"neuron-explorer made no {PROFILE} of {session}: {reason}", failure=True
+        )
     return reason is None
 
 

@@ -10,7 +10,7 @@ import gzip
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,6 @@ def prepare_arguments(arguments: dict[str, Any], options: Options, *, takes_use_
     give it still run.
     """
     activities = arguments.get("activities")
-    if activities is not None and not isinstance(activities, (list, tuple, set, frozenset)):
-        # Read once here: torch walks it twice.
-        activities = arguments["activities"] = list(activities)
     reason = why_not(options.backend)
     use_cuda = arguments.get("use_cuda")
     if not takes_use_cuda:
@@ -85,6 +82,7 @@ def prepare_arguments(arguments: dict[str, Any], options: Options, *, takes_use_
         activities = [ProfilerActivity.CPU]
     if activities is None:
         return
+    # Read once here: torch would walk a generator twice and find nothing.
     asked = list(activities)
     mapped = translated(asked, always=options.device == "always" or bool(use_cuda))
     arguments["activities"] = mapped
@@ -108,10 +106,12 @@ def prepare_trace(profile: Any, original: Callable[[], None]) -> None:
 
     options = window.options
     directory = capture_directory(getattr(profile, "on_trace_ready", None), options.directory)
-    config, window.place = configured(
-        window.config, directory, options.config, verbose=profile.with_stack
-    )
-    profile.experimental_config = config
+    try:
+        profile.experimental_config, window.place = configured(
+            window.config, directory, options.config, verbose=profile.with_stack
+        )
+    except OSError as error:
+        say_once("place", f"no files of the Neuron Runtime: {directory}: {error}", failure=True)
     if window.temporary is not None:
         window.temporary.unlink(missing_ok=True)
     window.saved = window.temporary = None
@@ -222,7 +222,7 @@ def toggle(
 def _explain_plain(activities: Any, use_cuda: Any, reason: str, options: Options) -> None:
     if torch.cuda.is_available():
         return
-    asked = use_cuda or (activities is not None and asks_for_accelerator(activities))
+    asked = use_cuda or (isinstance(activities, Collection) and asks_for_accelerator(activities))
     if asked or options.device == "always":
         say_once(
             "plain",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -114,7 +115,7 @@ def test_other_ranks_and_quiet_users_hear_nothing(tmp_path):
         (
             3,
             10,
-            "step() was called 3 times, its schedule's first active step is 11 (reached step 3 of 11)",
+            "step() was called 3 times, its schedule's first active step is 11 (reached step 3 of",
         ),
     ],
 )
@@ -198,3 +199,23 @@ def test_an_unknown_torch_is_not_changed_and_door_one_still_works(tmp_path):
     ran = on_neuron(SCENARIOS, "missing_part", place=tmp_path)
     assert ran.result == {"kernels": 3, "changed": False}
     assert "_KinetoProfile.toggle_collection_dynamic" in ran.err
+
+
+def test_run_runs_a_module(tmp_path):
+    command = [sys.executable, "-m", "neuron_tb", "run", "-m", "json.tool", "--compact", "a.json"]
+    (tmp_path / "a.json").write_text('{"a":  1}')
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == '{"a":1}\n'
+
+
+@pytest.mark.slow
+def test_every_process_of_torchrun_records_under_its_own_name(tmp_path):
+    run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    ran = on_neuron(SCENARIOS, "handler", "", place=tmp_path, run=run, neuron_tb="1")
+    assert ran.code == 0, ran.err
+    names = [p.name for p in (tmp_path / "logs").glob("*.pt.trace.json")]
+    assert sorted(name.partition(".")[0][-6:] for name in names) == ["_rank0", "_rank1"]
+    assert ran.err.count("neuron_tb: profiling neuron") == 1

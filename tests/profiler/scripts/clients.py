@@ -175,7 +175,7 @@ def tutorial():
     model = Model().to("neuron")
     inputs = torch.randn(5, 8).to("neuron")
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU]
-    with profile(activities=activities, profile_memory=True, record_shapes=True) as prof:
+    with profile(activities=activities, profile_memory=True, record_shapes=True) as prof:  # noqa: SIM117
         with record_function("model_inference"):
             model(inputs)
     sort_by_keyword = "cuda_time_total"
@@ -204,7 +204,7 @@ def tutorial():
 
 
 def main():
-    print(json.dumps(globals()[sys.argv[1]]()))
+    sys.stdout.write(json.dumps(globals()[sys.argv[1]]()) + "\n")
 
 
 if __name__ == "__main__":
