@@ -264,8 +264,12 @@ def _keep_newest_sessions(found: Found) -> None:
     found.captures = kept
 
 
-def _session_order(capture: Capture) -> tuple[int, str]:
-    return (int(capture.session) if capture.session.isdigit() else 0, capture.session)
+def _session_order(capture: Capture) -> tuple[bool, int, str]:
+    """Sessions without a framework trace come first: a profiler that is stopped before an
+    active step leaves one behind.
+    """
+    time = int(capture.session) if capture.session.isdigit() else 0
+    return bool(capture.framework), time, capture.session
 
 
 def _nothing_in(directory: Path) -> str:

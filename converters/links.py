@@ -66,7 +66,8 @@ class Executions(Columns):
     name when no operator is known. ``slice``: its first device row. ``launch``: the runtime
     call that issued it. ``operator``: the innermost operator around that call. ``launch_link``,
     ``operator_link``: a :class:`LinkKind` each. ``step``: position in ``Trace.steps``.
-    ``replaced_by``: for a window, the measured execution that takes its place. Rows are in
+    ``replaced_by``: for a window (or a framework trace's device event beside a system profile),
+    the measured execution that takes its place. Rows are in
     order of start; NONE marks what is absent.
     """
 
@@ -133,6 +134,8 @@ class Links:
     execution_of_slice: Int32
     findings: Findings = field(default_factory=Findings)
 
+
+_EXECUTION = "nc_exec_running"
 
 EXECUTE_CALLS = ("nrta_execute_schedule", "nrt_execute")
 """The runtime's calls that each issue one execution."""
@@ -497,10 +500,21 @@ class _Linker:
     # -- windows, steps, findings -----------------------------------------------------------
 
     def _replace_windows(self, executions: Executions) -> None:
-        """A window whose operator has measured executions gives way to them, in order."""
+        """A window whose operator has measured executions gives way to them, in order.
+
+        So do device events of the framework trace where a system profile has the NeuronCore's
+        own intervals of the same process: the same work must not count twice.
+        """
+        slices = self.slices
         measured = executions.source == Source.MEASURED
+        named = self.trace.strings.index(_EXECUTION) if _EXECUTION in self.trace.strings else NONE
+        from_profile = measured & (slices.name[executions.slice] == named)
+        process = self.process[executions.slice]
+        doubled = measured & ~from_profile & np.isin(process, process[from_profile])
+        better = np.where(np.isin(process, process[from_profile]), from_profile, measured)
         known = executions.operator != NONE
-        m, w = np.flatnonzero(measured & known), np.flatnonzero(~measured & known)
+        m = np.flatnonzero(better & known)
+        w = np.flatnonzero((~measured | (doubled & ~executions.transfer)) & known)
         if not len(m) or not len(w):
             return
         m = m[np.argsort(executions.operator[m], kind="stable")]

@@ -193,3 +193,11 @@ def test_a_run_is_named_after_its_capture(tmp_path: Path, path: str, name: str) 
     else:
         target.mkdir(parents=True)
     assert default_name(target) == name
+
+
+def test_a_newer_session_without_a_trace_does_not_win(tmp_path: Path) -> None:
+    full = aws_layout(tmp_path / "out", session="999")
+    empty = tmp_path / "out" / f"{HOST}_pid_501" / "1000"
+    empty.mkdir()
+    (empty / "ntrace.pb").write_bytes(b"x")
+    assert [Path(s).parent for s in load(tmp_path / "out").sources] == [full]

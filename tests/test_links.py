@@ -331,3 +331,26 @@ def test_of_nested_calls_with_one_external_id_the_outermost_is_the_launch(tmp_pa
     ]
     trace = load(write_kineto(tmp_path / "t.json", events))
     assert trace.strings[trace.slices.name[trace.executions.launch[0]]] == "outer call"
+
+
+def test_device_events_of_the_framework_do_not_count_beside_the_cores_own_intervals(
+    tmp_path: Path,
+) -> None:
+    sequence = 1 << 48 | 3
+    kernel_row = complete(
+        "kernel",
+        "mul kernel",
+        21,
+        29,
+        pid=0,
+        tid=0,
+        args={"device": 0, "External id": 1, "nrt_sequence_id": sequence},
+    )
+    events = [operator("aten::mul", 0, 20, external=1), kernel_row]
+    rows = [
+        system_row("nrta_execute_schedule", 5, 3, nrta_seq_id=sequence),
+        system_row("kbl_exec_wait", 9, 50, thread_id=9, flow_id=[str(sequence), "4"], nc_idx=0),
+        execution(20, 30, 4),
+    ]
+    trace = load(capture(tmp_path, events, rows))
+    assert linked(trace) == [("aten::mul", 30.0, "measured")]
