@@ -54,6 +54,7 @@ _WINDOW = 1 << 16
 _MEND_WITHIN = 1 << 20
 _BUDGET_PER_BYTE = 16
 
+_BLANK = re.compile(rb"[ \t\r\n]*")
 _SEPARATORS = re.compile(rb"[ \t\r\n,]*")
 _NOTHING = re.compile(rb"(?:[ \t\r\n\x00]|\xef\xbb\xbf)*")
 _BETWEEN_EVENTS = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
@@ -380,6 +381,11 @@ class Scanner:
         if self.data[at : at + 1] in b"]}" or _KEY.match(self.data, at):
             return 0
         end = self._end_of_value(at)
+        if end and self.data[at : at + 1] != b"{":
+            # A stray quote or digit makes a value of its own out of what stands around it.
+            following = _end(_BLANK, self.data, end)
+            if self.data[following : following + 1] not in (b",", b"]", b""):
+                return 0
         return 0 if end and self._event_inside(at, end) else end
 
     def _event_inside(self, at: int, end: int) -> bool:

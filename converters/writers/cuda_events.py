@@ -273,6 +273,22 @@ def kernel_names(translation: Translation) -> list[str]:
     ]
 
 
+_KERNEL_WORDS = ("kernel", "concurrent_kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset")
+
+
+def set_apart_what_does_not_count(events: Events) -> None:
+    """Measured device rows that are no kernels of the file must not carry a kernel's category.
+
+    They are further rows of an execution that is drawn once, or device events of the framework
+    beside the cores' own intervals.
+    """
+    t = events.translation
+    known = [n for n, text in enumerate(t.trace.strings) if text.lower() in _KERNEL_WORDS]
+    beside = (t.kernel == NONE) & np.isin(t.category, known)
+    for row in np.flatnonzero(beside).tolist():
+        events.change(row, {}, category="device_row_not_counted")
+
+
 def draw_kernels(events: Events, names: Sequence[str], external_id: Int64) -> None:
     """Give every kernel's row its category, name, time and arguments.
 

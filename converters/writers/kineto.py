@@ -37,6 +37,7 @@ from neuron_tb.converters.writers.cuda_events import (
     kernel_names,
     process_counters,
     process_flows,
+    set_apart_what_does_not_count,
     translated_memory,
     write_events,
 )
@@ -163,6 +164,7 @@ class _Plan:
         events.set_category(np.isin(t.category, empty), "other")
         for kind, category in _MODERN_CATEGORY.items():
             events.set_category(role == kind, category)
+        set_apart_what_does_not_count(events)
         if not self.is_cuda:
             calls = np.flatnonzero((role == Role.RUNTIME) & (t.call == NONE))
             for row in calls.tolist():

@@ -151,8 +151,9 @@ def draw(trace: Trace, instance_type: str | None = None) -> Picture:
     uuid_of_line = np.array([u for r in rows for u in r.uuids[: r.lanes]], np.uint64)
     line = np.searchsorted(lines, row.astype(np.int64) << 32 | lane)
     uuid_of_track = np.zeros(len(trace.tracks), np.uint64)
-    for (track, _, _), r in reversed(list(zip(wanted, rows, strict=True))):
-        uuid_of_track[track] = r.uuids[0]
+    for (track, part, _), r in zip(wanted, rows, strict=True):
+        if part == _WORK or not uuid_of_track[track]:
+            uuid_of_track[track] = r.uuids[0]
     return Picture(
         layout=layout,
         uuid_of_slice=uuid_of_line[line] if len(line) else np.empty(0, np.uint64),

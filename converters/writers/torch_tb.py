@@ -53,6 +53,7 @@ from neuron_tb.converters.writers.cuda_events import (
     process_counters,
     process_flows,
     process_memory,
+    set_apart_what_does_not_count,
     translated_memory,
     write_events,
 )
@@ -244,6 +245,7 @@ class _Plan:
         events.set_category(
             (annotation | operator) & names.step[name] & ~self.step, "step_annotation"
         )
+        set_apart_what_does_not_count(events)
         short = (role == Role.SPAN) & (name == names.profiler_span) & (t.duration_ns < 1000)
         events.set_category(short, "span")
         known = (annotation | operator) & names.collective[name]
