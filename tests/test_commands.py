@@ -214,3 +214,17 @@ def test_the_same_capture_gives_the_same_bytes(samples: Path, tmp_path: Path) ->
         files = sorted(p for p in out.rglob("*") if p.is_file())
         found.append({str(p.relative_to(out)): p.read_bytes() for p in files})
     assert found[0] == found[1]
+
+
+def test_the_readme_shows_what_the_commands_print(samples: Path) -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    shown = {" ".join(line.split()) for line in readme.read_text().splitlines()}
+    folder = samples / "rmsnorm"
+    for words in (
+        ("summary", folder / "naive"),
+        ("compare", folder / "naive", folder / "rms_norm", folder / "compiled"),
+    ):
+        lines = [" ".join(line.split()) for line in run(*words).stdout.splitlines()]
+        numbers = [line for line in lines if "measured" in line]
+        assert numbers
+        assert set(numbers) <= shown

@@ -510,12 +510,11 @@ def test_damage_in_a_runtime_event_dump_costs_one_event(tmp_path: Path) -> None:
 
 def test_findings_reach_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    path.write_text(text_of(named("C:\\Users")))
+    text = text_of(named("C:\\Users"))
+    path.write_text(text)
     trace = neuron_tb.load(path)
     (finding,) = [f for f in trace.findings if f.kind == "escape_repaired"]
-    assert (
-        finding.where == f"trace.json, byte {text_of().index(',' + chr(10)) + 48} (line 3), event 2"
-    )
+    assert finding.where == f"trace.json, byte {text.index(chr(92))} (line 3), event 2"
 
 
 # -- refused ---------------------------------------------------------------------------------------

@@ -37,11 +37,14 @@ def gunzip(path: Path, packed: bytes, findings: Findings) -> bytes:
             at = start
             continue
         before = output.size
+        start = at
         at, problem = _unpack_member(memoryview(packed), at, output)
         members += output.size > before
         if problem:
             damaged = True
-            end = _next_member(packed, at)
+            # Damage may be noticed late: beyond where the next member begins.
+            end = _next_member(packed, start + len(_MEMBER))
+            at = min(at, end)
             _report_damage(path, problem, at, end, output.size, findings)
             at = end
     if members > 1:

@@ -54,14 +54,13 @@ def repair(name: str, data: bytes, findings: Findings) -> Repaired:
     scanner.run()
     base = _base_time(scanner)
     report(name, scanner, findings)
-    events = sum(part.events for part in scanner.parts)
     keys, lists = _put_together(scanner.parts, base)
     if set(lists) == {BARE_ARRAY} and not keys:
-        return Repaired({}, _joined(lists[BARE_ARRAY]), events)
+        return Repaired({}, _joined(lists[BARE_ARRAY]), scanner.events)
     if BARE_ARRAY in lists:
         lists.setdefault(EVENT_LISTS[0], []).extend(lists.pop(BARE_ARRAY))
     keys.update({key: msgspec.Raw(_joined(pieces)) for key, pieces in lists.items()})
-    return Repaired(keys, None, events)
+    return Repaired(keys, None, scanner.events)
 
 
 def _put_together(

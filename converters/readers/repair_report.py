@@ -20,6 +20,8 @@ _MESSAGES = {
     "missing_comma": "missing commas between events were supplied",
     "repeated_comma": "repeated commas between events were ignored",
     "list_unclosed": "the event list has no closing bracket; a key follows its last event",
+    "list_resumed": "events stand behind the closing bracket of their list; they were read as part "
+    "of it",
     "key_repeated": "a top-level key stands twice with different values; the first was used",
     "several_event_lists": "a document has several event lists; all were read",
     "several_writers": "the head of a document stands inside another one: several processes "

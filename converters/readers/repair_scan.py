@@ -49,7 +49,8 @@ _CORE_KEYS = frozenset(
     b"timestamp_ns".split()
 )
 
-_CHUNK = 1 << 18
+_FIRST_CHUNK = 1 << 11  # a file may hold very many short lists
+_LARGEST_CHUNK = 1 << 18
 _WINDOW = 1 << 16
 _MEND_WITHIN = 1 << 20
 _BUDGET_PER_BYTE = 16
@@ -58,6 +59,8 @@ _BLANK = re.compile(rb"[ \t\r\n]*")
 _SEPARATORS = re.compile(rb"[ \t\r\n,]*")
 _NOTHING = re.compile(rb"(?:[ \t\r\n\x00]|\xef\xbb\xbf)*")
 _BETWEEN_EVENTS = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
+_CLOSING_ARRAY = re.compile(rb"\][ \t\r\n]*\Z")
+_CLOSING_BOTH = re.compile(rb"\][ \t\r\n]*\}[ \t\r\n]*\Z")
 _KEY = re.compile(rb'"([^"\\\x00-\x1f]{0,200})"[ \t\r\n]*:[ \t\r\n]*')
 _POSITION = re.compile(r"\(byte (\d+)\)$")
 _ANCHOR = re.compile(
@@ -106,7 +109,6 @@ class Rows:
     """The events of one list of one document, as pieces of text to be joined by commas."""
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
-    count: int = 0
 
 
 @dataclass(slots=True)
@@ -116,11 +118,6 @@ class Part:
     start: int
     keys: dict[str, msgspec.Raw] = field(default_factory=dict)
     lists: dict[str, Rows] = field(default_factory=dict)
-
-    @property
-    def events(self) -> int:
-        """How many events were read."""
-        return sum(self.lists[n].count for n in (*EVENT_LISTS, BARE_ARRAY) if n in self.lists)
 
 
 @dataclass(slots=True)
@@ -141,7 +138,7 @@ class Scanner:
     """Reads a damaged text once, from its start to its end.
 
     ``parts``: the documents in it, usually one. ``notes``: what was met, by kind. ``losses``:
-    byte ranges that belong to nothing that was read.
+    byte ranges that belong to nothing that was read. ``events``: how many rows were read.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -149,6 +146,7 @@ class Scanner:
         self.parts: list[Part] = []
         self.notes: dict[str, Note] = {}
         self.losses: list[tuple[int, int]] = []
+        self.events = 0
         self._view = memoryview(data)
         self._size = len(data)
         self._list: str | None = None
@@ -170,7 +168,7 @@ class Scanner:
         """Count what was met at byte ``at``."""
         note = self.notes.get(kind)
         if note is None:
-            self.notes[kind] = Note(count, at, sum(part.events for part in self.parts))
+            self.notes[kind] = Note(count, at, self.events)
         else:
             note.count += count
 
@@ -202,6 +200,8 @@ class Scanner:
         if is_row and self.parts and self._list is not None:
             # The list's last bracket stood too early, or each line is a document of its own.
             return _ROWS, first
+        if self.parts and not self.parts[-1].keys and not self.parts[-1].lists:
+            self.parts.pop()
         self.parts.append(Part(first))
         self._list = None
         if is_row or opening == b"[":
@@ -233,7 +233,7 @@ class Scanner:
         if name in EVENT_LISTS and is_list:
             return self._begin_list(name, at + 1)
         end = self._end_of_value(at)
-        if end > 0:
+        if end > 0 and (self.data[at] in b"{[" or self._is_before_separator(end)):
             self._keep(name, at, self.data[at:end])
             return _OBJECT, end
         mended = mend(self.data, at, self._next_key(at), self._words)
@@ -272,14 +272,16 @@ class Scanner:
         if self._list is None:
             self._list = self._list_of(at)
         rows = self.parts[-1].lists.setdefault(self._list, Rows())
+        chunk = _FIRST_CHUNK
         while at < self._size:
-            cut = _BETWEEN_EVENTS.search(self.data, at + _CHUNK)
-            end = cut.start(1) if cut else self._size
-            closed = self._clean_chunk(rows, at, end)
+            cut = _BETWEEN_EVENTS.search(self.data, at + chunk, at + 2 * chunk)
+            end = cut.start(1) if cut else min(self._size, at + 2 * chunk)
+            closed = self._clean_chunk(rows, at, end) if cut or end == self._size else -1
             if closed > 0:
                 return self._behind_list(closed)
             if closed == 0:
                 at = end + 1
+                chunk = min(2 * chunk, _LARGEST_CHUNK)
                 continue
             mode, at = self._walk(rows, at, end)
             if mode != _ROWS:
@@ -314,7 +316,7 @@ class Scanner:
             return -1  # the list's own bracket ends the text; a walk finds it
         if found:
             rows.pieces.append(self._view[at:close])
-            rows.count += len(found)
+            self.events += len(found)
             self._learn(found)
         return close + 1 if close < end else 0
 
@@ -350,7 +352,7 @@ class Scanner:
                     run = start
                 elif run < 0:
                     run = start
-                rows.count += 1
+                self.events += 1
                 at = behind = stop
                 continue
             self._flush(rows, run, behind)
@@ -383,8 +385,7 @@ class Scanner:
         end = self._end_of_value(at)
         if end and self.data[at : at + 1] != b"{":
             # A stray quote or digit makes a value of its own out of what stands around it.
-            following = _end(_BLANK, self.data, end)
-            if self.data[following : following + 1] not in (b",", b"]", b""):
+            if not self._is_before_separator(end):
                 return 0
         return 0 if end and self._event_inside(at, end) else end
 
@@ -410,14 +411,19 @@ class Scanner:
         if byte in (b"]", b"}"):
             self._lose(at, at + 1)
             return _ROWS, at + 1, False
-        if self._list != BARE_ARRAY and _KEY.match(self.data, at):
-            self.note("list_unclosed", at)
-            return _OBJECT, at, False
+        key = _KEY.match(self.data, at)
+        if key is not None:
+            if self._is_event(key.end(), self._end_of_value(key.end())):
+                self._lose(at, key.end())
+                return _ROWS, key.end(), False
+            if self._list != BARE_ARRAY:
+                self.note("list_unclosed", at)
+                return _OBJECT, at, False
         mended = self._mend_row(at) if byte == b"{" else None
         if mended is None:
             return (*self._resync(at), False)
         rows.pieces.append(mended.text)
-        rows.count += 1
+        self.events += 1
         return _ROWS, mended.end, True
 
     def _may_end_list(self, at: int) -> bool:
@@ -425,7 +431,7 @@ class Scanner:
         after = _end(_SEPARATORS, self.data, at + 1)
         if after >= self._size or b"," not in self.data[at + 1 : after]:
             return True
-        return _KEY.match(self.data, after) is not None
+        return self.data[after : after + 1] == b"}" or bool(_KEY.match(self.data, after))
 
     def _mend_row(self, at: int) -> Mended | None:
         for limit in self._limits(at):
@@ -468,6 +474,12 @@ class Scanner:
     def _resync(self, lost: int) -> _Next:
         """Leave out what stands at ``lost`` in a list: to the next row, or to a known key."""
         at, kind = self._next_anchor(lost + 1)
+        if at >= self._size:
+            closing = _CLOSING_ARRAY if self._list == BARE_ARRAY else _CLOSING_BOTH
+            match = closing.search(self.data, max(lost, self._size - 100))
+            if match:
+                self._lose(lost, match.start())
+                return self._behind_list(match.start() + 1)
         self._lose(lost, at)
         if kind == "" or at >= self._size:
             return _ROWS, at
@@ -480,8 +492,10 @@ class Scanner:
 
     def _after_garbage(self, at: int, behind: int = 0) -> _Next:
         """Leave out what stands in an object, or between documents, and is nothing known."""
-        anchor, kind = self._next_anchor(max(at + 1, behind))
+        anchor, kind = self._next_anchor(max(at, behind))
         self._lose(at, anchor)
+        if self._list is not None and kind == "" and anchor < self._size:
+            self.note("list_resumed", anchor)
         return (_OBJECT if kind else _ROWS), anchor
 
     def _list_of(self, at: int) -> str:
@@ -506,6 +520,10 @@ class Scanner:
             at += 1
         self.note("damage_too_dense", at)
         return self._size, ""
+
+    def _is_before_separator(self, at: int) -> bool:
+        following = _end(_BLANK, self.data, at)
+        return self.data[following : following + 1] in (b",", b"]", b"}", b"")
 
     def _is_after_separator(self, at: int) -> bool:
         before = self.data[max(0, at - 64) : at].rstrip(b" \t\r\n")

@@ -68,6 +68,8 @@ _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _CATEGORIES, _NAMES = 1, 2
 _REALTIME, _BOOTTIME = 1, 6
 
+_SNAPSHOT_NS = 10**18
+"""A moment in 2001; snapshots do not widen the time range that viewers show."""
 _NO_ROWS = np.empty(0, np.intp)
 _CHUNK = 1 << 15
 """Events encoded at once: bounds the memory, and the columns stay in the processor's cache."""
@@ -150,7 +152,7 @@ class _Writer:
     def write(self, file: BinaryIO) -> None:
         """Write the whole file."""
         if self.trace.clock.kind is ClockKind.EPOCH:
-            file.write(_packet(wire.encode_field(_CLOCKS, self._clock_snapshot())))
+            file.write(_packet(wire.encode_field(_CLOCKS, _clock_snapshot())))
         file.write(_packet(wire.encode_field(_ATTRIBUTES, self._attributes())))
         file.write(_packet(wire.encode_field(_DESCRIPTOR, root_descriptor())))
         for process in self._picture.processes:
@@ -208,15 +210,6 @@ class _Writer:
             "counter samples that are no finite number are not in the Perfetto trace",
             int(np.count_nonzero(~np.isfinite(self.trace.counters.value))),
         )
-
-    def _clock_snapshot(self) -> bytes:
-        """Boot time and real time are the same number: times are already of the Unix epoch."""
-        first = max(self.trace.time_range()[0], 0)
-        clocks = [
-            wire.encode_field(1, wire.encode_field(1, clock) + wire.encode_field(2, first))
-            for clock in (_BOOTTIME, _REALTIME)
-        ]
-        return b"".join(clocks)
 
     def _attributes(self) -> bytes:
         trace = self.trace
@@ -395,6 +388,19 @@ class _Sequence:
         fields = self._annotations.new_interned()
         if fields:
             yield _packet(self._later + wire.encode_field(_INTERNED, fields))
+
+
+def _clock_snapshot() -> bytes:
+    """Boot time and real time are the same number: times are already of the Unix epoch.
+
+    The moment is the same in every file: trace_processor calls a snapshot that lies before an
+    earlier one an error, and joined files come in any order.
+    """
+    clocks = [
+        wire.encode_field(1, wire.encode_field(1, clock) + wire.encode_field(2, _SNAPSHOT_NS))
+        for clock in (_BOOTTIME, _REALTIME)
+    ]
+    return b"".join(clocks)
 
 
 def _edges(trace: Trace, picture: Picture, shown: Bools) -> _Edges:

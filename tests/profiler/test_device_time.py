@@ -71,6 +71,14 @@ def test_windows_are_no_device_time_but_a_column(averages):
     assert "No device time was measured" in driver["table"]
 
 
+def test_a_launch_that_nothing_measured_shows_a_dash_and_is_counted(averages):
+    driver = averages["driver"]["table"].splitlines()
+    (row,) = [line.split() for line in driver if line.strip().startswith("aten::_copy_from")]
+    assert row[-2:] == ["-", "1"]
+    assert any(line.startswith("1 of ") and "have no device time" in line for line in driver)
+    assert "have no device time" not in averages["kernel"]["table"]
+
+
 def test_a_profile_without_device_events_says_so(averages):
     none = averages["none"]
     assert none["device"] == {}
