@@ -221,7 +221,7 @@ class MemoryEvents(Columns):
     1 CUDA, 20 PrivateUse1). ``device_id``: the device's index, NONE for CPU. ``address``: NONE when
     not reported. ``bytes``: positive for an allocation, negative for a free. ``total_allocated``
     and ``total_reserved``: bytes in use after the event, NONE when not reported. ``track``: the
-    thread it happened on. Arguments as in :class:`Slices`. These rows are not repeated in ``instants``.
+    thread it happened on. Arguments as in :class:`Slices`. ``instants`` does not repeat these.
     """
 
     time_ns: Int64 = column(np.int64)

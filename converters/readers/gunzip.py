@@ -45,6 +45,7 @@ def gunzip(path: Path, packed: bytes, findings: Findings) -> bytes:
             # Damage may be noticed late: beyond where the next member begins.
             end = _next_member(packed, start + len(_MEMBER))
             at = min(at, end)
+            problem = problem if end == len(packed) or problem != "cut" else "no end"
             _report_damage(path, problem, at, end, output.size, findings)
             at = end
     if members > 1:
@@ -157,6 +158,6 @@ def _report_damage(
         findings.add(
             "gzip_damaged",
             f"{end - at:,} compressed bytes could not be unpacked ({problem}) and are lost; what "
-            "they held cannot be known",
+            "they held cannot be known, and what was unpacked just before them may be wrong",
             where=f"{path.name}, compressed bytes {at}-{end}, after byte {unpacked} of its content",
         )

@@ -94,7 +94,7 @@ def _base_time(scanner: Scanner) -> int | None:
         value = _BASE_VALUE.search(lost)
         if value:
             return int(value[1])
-        if _BASE_NAME.search(lost):
+        if _BASE_NAME.search(lost) and "base_time_unreadable" not in scanner.notes:
             scanner.note("base_time_unreadable", start)
     return None
 

@@ -412,13 +412,12 @@ class Scanner:
             self._lose(at, at + 1)
             return _ROWS, at + 1, False
         key = _KEY.match(self.data, at)
-        if key is not None:
-            if self._is_event(key.end(), self._end_of_value(key.end())):
-                self._lose(at, key.end())
-                return _ROWS, key.end(), False
-            if self._list != BARE_ARRAY:
-                self.note("list_unclosed", at)
-                return _OBJECT, at, False
+        if key is not None and self._is_event(key.end(), self._end_of_value(key.end())):
+            self._lose(at, key.end())
+            return _ROWS, key.end(), False
+        if key is not None and self._list != BARE_ARRAY:
+            self.note("list_unclosed", at)
+            return _OBJECT, at, False
         mended = self._mend_row(at) if byte == b"{" else None
         if mended is None:
             return (*self._resync(at), False)
@@ -463,9 +462,13 @@ class Scanner:
         but never one of an undamaged row.
         """
         last = min(self._size, at + _MEND_WITHIN)
-        for _, match in zip(range(3), self._starts.finditer(self.data, at + 1, last), strict=False):
+        passed = 0
+        for match in self._starts.finditer(self.data, at + 1, last):
             yield match.start()
-            if self._is_event(match.start(), self._end_of_value(match.start(), _WINDOW)):
+            passed += 1
+            if passed > 2 or self._is_event(
+                match.start(), self._end_of_value(match.start(), _WINDOW)
+            ):
                 return
         yield last
 
