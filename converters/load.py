@@ -50,6 +50,7 @@ def put_together(
     profile comes with a flag: whether processes without a framework trace are kept too.
     """
     findings = Findings()
+    framework = _with_ranks(framework, findings)
     parts: list[Trace] = list(framework)
     same: dict[int, int] = {}
     offset = sum(len(t.processes) for t in framework)
@@ -72,7 +73,7 @@ def put_together(
     merged = merge(name, parts)
     merged.findings.extend(findings)
     unified = _unify(merged, same) if same else merged
-    return _with_ranks(unified.without_empty_tracks())
+    return unified.without_empty_tracks()
 
 
 def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trace, bool]]]:
@@ -236,28 +237,32 @@ def _unified_devices(trace: Trace, target: list[int]) -> tuple[list[Device], lis
     return devices, of_device
 
 
-def _with_ranks(trace: Trace) -> Trace:
-    """Give ranks by order where several processes have framework rows and none has a rank."""
-    working = np.unique(trace.slice_process[trace.roles(Role.OPERATOR)]).tolist()
-    ranks = [trace.processes[p].rank for p in working if trace.processes[p].rank is not None]
-    trace.findings.add(
+def _with_ranks(framework: Sequence[Trace], findings: Findings) -> list[Trace]:
+    """Give ranks by order where several framework traces are read and none says its rank.
+
+    A trace's own process is its first; other processes of a file are no ranks.
+    """
+    traces = list(framework)
+    ranks = [t.processes[0].rank for t in traces if t.processes[0].rank is not None]
+    findings.add(
         "equal_ranks",
         "several processes say that they are the same rank; they are shown as processes of their "
         "own",
         len(ranks) - len(set(ranks)),
     )
-    if len(working) < 2 or any(p.rank is not None for p in trace.processes):
-        return trace
-    processes = list(trace.processes)
-    for rank, number in enumerate(
-        sorted(working, key=lambda n: (processes[n].host, processes[n].pid))
-    ):
-        processes[number] = replace(processes[number], rank=rank)
-    trace.findings.add(
+    if ranks or len(traces) < 2:
+        return traces
+    findings.add(
         "rank_by_order",
         "no trace says which rank it is; ranks were given by order of (instance, process id)",
     )
-    return replace(trace, processes=processes)
+    order = sorted(
+        range(len(traces)), key=lambda n: (traces[n].processes[0].host, traces[n].processes[0].pid)
+    )
+    for rank, number in enumerate(order):
+        first, *others = traces[number].processes
+        traces[number] = replace(traces[number], processes=[replace(first, rank=rank), *others])
+    return traces
 
 
 def _report_capture(found: Found, trace: Trace) -> None:

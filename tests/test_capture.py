@@ -201,3 +201,10 @@ def test_a_newer_session_without_a_trace_does_not_win(tmp_path: Path) -> None:
     empty.mkdir()
     (empty / "ntrace.pb").write_bytes(b"x")
     assert [Path(s).parent for s in load(tmp_path / "out").sources] == [full]
+
+
+def test_other_processes_of_one_file_are_no_ranks(tmp_path: Path) -> None:
+    events = [operator("a", 0, 9), operator("b", 0, 9, pid=7, tid=7)]
+    trace = load(write_kineto(tmp_path / "t.json", events))
+    assert [p.rank for p in trace.processes] == [None, None]
+    assert trace.findings.of_kind("rank_by_order") == 0

@@ -130,7 +130,8 @@ class Devices:
 
     def __init__(self, trace: Trace, process: int, metadata: dict[str, Any], family: str) -> None:
         self._trace, self._process, self._family = trace, process, family
-        listed = metadata.get("deviceProperties") or metadata.get("computeProperties") or ()
+        listed = metadata.get("deviceProperties") or metadata.get("computeProperties")
+        listed = listed if isinstance(listed, list) else []
         self._listed = {integer(d.get("id")): d for d in listed if isinstance(d, dict)}
         self._numbers: dict[int, int] = {}
 
@@ -248,7 +249,7 @@ class Places:
 
 def identifier(value: object) -> object:
     """Identifiers written as text and as numbers are the same identifier."""
-    if isinstance(value, str) and value.isdecimal():
+    if isinstance(value, str) and value.isdecimal() and len(value) < 40:
         return int(value)
     if value is None:
         return 0

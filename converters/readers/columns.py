@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
@@ -14,6 +15,7 @@ from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
 Number = int | float | str | None
 """What a number in a trace may be: numbers are also written as text."""
 
+_MOST_DIGITS = 19
 _EXACT_BELOW = float(2**43)
 """Below this many microseconds a double still tells single nanoseconds apart."""
 
@@ -55,7 +57,10 @@ def nanoseconds(microseconds: Sequence[Number], base_ns: int = 0) -> tuple[Int64
     count = len(microseconds)
     if not {type(v) for v in microseconds} <= {int, float}:
         return _nanoseconds_one_by_one(microseconds, base_ns)
-    values = np.array(microseconds, np.float64) if count else np.empty(0)
+    try:
+        values = np.array(microseconds, np.float64) if count else np.empty(0)
+    except OverflowError:  # integers of hundreds of digits
+        return _nanoseconds_one_by_one(microseconds, base_ns)
     if not np.all(np.abs(values) < _EXACT_BELOW):
         return _nanoseconds_one_by_one(microseconds, base_ns)
     # The whole microseconds apart, because their thousandfold would use up the double's digits.
@@ -86,7 +91,10 @@ def _exact_ns(value: Any) -> int | None:
     if isinstance(value, int):
         return value * 1000
     try:
-        return int((Decimal(value) * 1000).to_integral_value(ROUND_HALF_EVEN))
+        exact = Decimal(value)
+        if not exact.is_finite() or exact.adjusted() > _MOST_DIGITS:  # 1e999999 is a long integer
+            return None
+        return int((exact * 1000).to_integral_value(ROUND_HALF_EVEN))
     except (InvalidOperation, ValueError, OverflowError, TypeError):
         return None
 
@@ -115,3 +123,14 @@ def integers(values: Sequence[object]) -> Int64:
         np.int64,
         len(values),
     )
+
+
+def as_number(value: object) -> float | None:
+    """A finite number, which may be written as text; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

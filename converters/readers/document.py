@@ -6,6 +6,8 @@ A document is decoded as a whole first; only where that fails, :mod:`.repair` lo
 from __future__ import annotations
 
 import codecs
+import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ from neuron_tb.converters.readers.repair_scan import EVENT_LISTS
 _IN_A_TRACE = re.compile(
     rb'"(?:traceEvents|trace_events?|schemaVersion|ph|ts|dur|name|timestamp|event_type)"\s*:'
 )
+_MOST_DIGITS = 300
 _PICKLE = re.compile(rb"^\x80[\x02-\x05]")
 _UNKNOWN = "JSON, but not a trace that is known here"
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -65,26 +68,24 @@ class Document:
         if not self.array:
             return {}
         for row in msgspec.json.decode(self.data, type=list[msgspec.Raw])[:50]:
-            value = _decoded(row)
+            value = self.value(row)
             if isinstance(value, dict):
                 return value
         return {}
 
     def decoded(self, *but: str) -> dict[str, Any]:
-        """All top-level keys but these, decoded; those that cannot be are left out and noted."""
-        values = {}
-        for key, raw in self.keys.items():
-            if key not in but:
-                value = _decoded(raw)
-                if value is _UNREADABLE:
-                    self.findings.add(
-                        "key_unreadable",
-                        "top-level values nested too deeply, or numbers too large, were left out",
-                        where=f"{self.path.name}, {key[:100]!r}",
-                    )
-                else:
-                    values[key] = value
-        return values
+        """All top-level keys but these, decoded."""
+        return {key: self.value(raw) for key, raw in self.keys.items() if key not in but}
+
+    def value(self, raw: msgspec.Raw) -> Any:
+        """A value of this document, decoded; None, and a finding, where that is impossible."""
+        try:
+            return loosely(raw)
+        except ValueError:
+            self.findings.add(
+                "nested_too_deep", "values nested too deeply were left out", where=self.path.name
+            )
+            return None
 
     @property
     def is_known_not_to_be_a_trace(self) -> bool:
@@ -117,6 +118,7 @@ def open_document(path: Path) -> Document:
     except (msgspec.MsgspecError, RecursionError) as error:
         document = _repair(path, data, str(error), findings)
     _replace_invalid_utf8(document, data)
+    _drop_what_is_no_list(document)
     list_of_renamed_events(document.keys, path.name, findings)
     return document
 
@@ -199,6 +201,18 @@ def _as_utf8(path: Path, data: bytes, findings: Findings) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def _drop_what_is_no_list(document: Document) -> None:
+    for key in EVENT_LISTS:
+        raw = document.keys.get(key)
+        if raw is not None and bytes(memoryview(raw)[:1]) != b"[":
+            document.keys[key] = msgspec.Raw(b"[]")
+            document.findings.add(
+                "event_list_unreadable",
+                f"{key!r} is no list and was left out",
+                where=document.path.name,
+            )
+
+
 _REPLACED = "bytes that are not valid UTF-8 were replaced by U+FFFD"
 
 
@@ -218,14 +232,30 @@ def _replace_invalid_utf8(document: Document, data: bytes) -> None:
     document.findings.add("utf8_repaired", _REPLACED, count, where)
 
 
-_UNREADABLE = object()
+def loosely(raw: bytes | msgspec.Raw) -> Any:
+    """Decode valid JSON whose numbers may be beyond a double's range: those become None.
 
-
-def _decoded(raw: bytes | msgspec.Raw) -> Any:
+    Raises ValueError where it is nested too deeply.
+    """
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
-        return _UNREADABLE
+    except msgspec.MsgspecError:
+        pass
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    try:
+        return json.loads(bytes(raw), parse_float=_finite, parse_int=_finite_integer)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _finite_integer(text: str) -> int | None:
+    return int(text) if len(text) <= _MOST_DIGITS else None
 
 
 def _refuse_what_is_not_json(path: Path, head: bytes) -> None:

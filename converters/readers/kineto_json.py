@@ -33,6 +33,7 @@ from neuron_tb.converters.readers.chrome_tracks import (
 from neuron_tb.converters.readers.columns import (
     ArgumentStore,
     Number,
+    as_number,
     integer,
     integers,
     loses_digits,
@@ -175,8 +176,11 @@ class _Rows:
 class _Reader:
     def __init__(self, document: Document, context: Context) -> None:
         self.path = document.path
+        self._value = document.value
         self.context = context
         self.metadata = document.decoded("traceEvents")
+        if not isinstance(self.metadata.get("distributedInfo"), dict):
+            self.metadata.pop("distributedInfo", None)
         self.findings = Findings()
         self.table = StringTable()
         self.store = ArgumentStore()
@@ -216,7 +220,7 @@ class _Reader:
         exact = self._decode_as(_ExactEvent, raw)
         # Epoch microseconds that went through a double are a quarter microsecond apart, and
         # their text is the shortest one that tells them apart.
-        times = (e.ts for e in exact if e.ts is not None and e.ts.is_finite())
+        times = (e.ts for e in exact if isinstance(e.ts, Decimal) and e.ts.is_finite())
         on_grid = all(Decimal(repr(float(t))) == t for t in times)
         return exact, 250 if on_grid else 1
 
@@ -235,7 +239,7 @@ class _Reader:
             try:
                 events.append(typed(text))
             except msgspec.ValidationError:
-                value = msgspec.json.decode(text)
+                value = self._value(text)
                 if isinstance(value, dict):
                     events.append(_lenient(kind, value))
                 else:
@@ -477,19 +481,20 @@ class _Reader:
         for row, raw in enumerate(rows.args):
             try:
                 series = msgspec.json.decode(raw) if len(memoryview(raw)) else None
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 series = None
             if not isinstance(series, dict):
                 unreadable += 1
                 continue
             name = self.table.strings[rows.name[row]]
             for key, value in series.items():
-                if isinstance(value, bool) or not isinstance(value, int | float):
+                number = None if isinstance(value, str) else as_number(value)
+                if number is None:
                     unreadable += 1
                     continue
                 label = name if len(series) == 1 else f"{name} {key}"
                 times.append(int(rows.start_ns[row]))
-                values.append(float(value))
+                values.append(number)
                 tracks.append(places.counter(int(rows.thread[row]), label))
         self.findings.add(
             "counter_without_value", "counter samples without a number were left out", unreadable

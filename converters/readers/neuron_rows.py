@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.readers.columns import ArgumentStore, integer
+from neuron_tb.converters.readers.columns import ArgumentStore, as_number, integer
 from neuron_tb.converters.readers.document import Context
 from neuron_tb.converters.trace import (
     NONE,
@@ -266,7 +266,7 @@ class NeuronTraceBuilder:
 
     def _track(self, name: str, role: Role, row: Row) -> int:
         process = self._process(row)
-        given = integer(row.nc_idx if row.nc_idx is not None else row.lnc_idx)
+        given = _index(row.nc_idx if row.nc_idx is not None else row.lnc_idx)
         core = max(given, 0)
         if role in (Role.KERNEL, Role.DEVICE_DETAIL):
             return self._device_track(name, role, row, process, core)
@@ -284,9 +284,7 @@ class NeuronTraceBuilder:
         return self._get(process, TrackKind.RUNTIME, label, thread, core=own_core)
 
     def _device_track(self, name: str, role: Role, row: Row, process: int, core: int) -> int:
-        physical = integer(
-            row.device_core_idx if row.device_core_idx is not None else row.pcore_idx
-        )
+        physical = _index(row.device_core_idx if row.device_core_idx is not None else row.pcore_idx)
         label = f"NeuronCore {core}" + (f" (physical {physical})" if physical != NONE else "")
         if role == Role.DEVICE_DETAIL:
             kind = "collectives" if name in _COLLECTIVES else "hardware events"
@@ -346,14 +344,10 @@ class NeuronTraceBuilder:
         return self._tracks[key]
 
 
-def as_number(value: object) -> float | int | None:
-    """A number that may be written as text; None for anything else."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _index(value: object) -> int:
+    """The number of a core; NONE for what cannot be one."""
+    number = integer(value)
+    return number if 0 <= number < 2**31 else NONE
 
 
 def _source(name: str, row: Row) -> str:

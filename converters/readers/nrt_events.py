@@ -53,7 +53,7 @@ def sniff(document: Document) -> bool:
 def read(document: Document, context: Context) -> Trace:
     """Read one dump: one process, a device per logical NeuronCore."""
     builder = NeuronTraceBuilder(document.path, context)
-    version = integer(msgspec.json.decode(document.keys.get("data_version", b"null")))
+    version = integer(document.value(document.keys.get("data_version", msgspec.Raw(b"null"))))
     if version > KNOWN_VERSION:
         builder.findings.add(
             "newer_version",
@@ -120,7 +120,7 @@ def _pair(
         key = (
             integer(event.process_id),
             integer(event.nc_idx),
-            event.event_type,
+            str(event.event_type),
             integer(event.tracking_id),
         )
         if event.phase == "start":
@@ -147,7 +147,7 @@ def _pair(
 def _length(start: _Event, stop: _Event) -> int:
     """Nanoseconds on one clock: the device's for hardware events, where both ends have it."""
     begin, end = integer(start.of_data("nc_timestamp_ns")), integer(stop.of_data("nc_timestamp_ns"))
-    if start.event_type in HARDWARE_NAMES and begin != NONE and end != NONE:
+    if str(start.event_type) in HARDWARE_NAMES and begin != NONE and end != NONE:
         return max(end - begin, NONE)
     return max(integer(stop.timestamp_ns) - integer(start.timestamp_ns), NONE)
 

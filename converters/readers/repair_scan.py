@@ -383,10 +383,9 @@ class Scanner:
         if self.data[at : at + 1] in b"]}" or _KEY.match(self.data, at):
             return 0
         end = self._end_of_value(at)
-        if end and self.data[at : at + 1] != b"{":
-            # A stray quote or digit makes a value of its own out of what stands around it.
-            if not self._is_before_separator(end):
-                return 0
+        # A stray quote or digit makes a value of its own out of what stands around it.
+        if end and self.data[at : at + 1] != b"{" and not self._is_before_separator(end):
+            return 0
         return 0 if end and self._event_inside(at, end) else end
 
     def _event_inside(self, at: int, end: int) -> bool:
@@ -462,13 +461,10 @@ class Scanner:
         but never one of an undamaged row.
         """
         last = min(self._size, at + _MEND_WITHIN)
-        passed = 0
-        for match in self._starts.finditer(self.data, at + 1, last):
+        for number, match in enumerate(self._starts.finditer(self.data, at + 1, last)):
             yield match.start()
-            passed += 1
-            if passed > 2 or self._is_event(
-                match.start(), self._end_of_value(match.start(), _WINDOW)
-            ):
+            stop = self._end_of_value(match.start(), _WINDOW)
+            if number == 2 or self._is_event(match.start(), stop):
                 return
         yield last
 

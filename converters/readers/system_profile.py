@@ -76,7 +76,7 @@ def _times(rows: Sequence[Row], builder: NeuronTraceBuilder) -> tuple[Int64, Int
     """Start, duration (NONE when unknown) and which rows have a usable time, nanoseconds."""
     start = integers([r.timestamp if r.timestamp is not None else r.start_ts for r in rows])
     length = integers([r.duration_ns if r.duration_ns is not None else r.duration for r in rows])
-    scale = np.array([_NS_PER_UNIT.get(r.timestamp_unit or "ns", 0) for r in rows], np.int64)
+    scale = np.array([_NS_PER_UNIT.get(str(r.timestamp_unit or "ns"), 0) for r in rows], np.int64)
     unknown = scale == 0
     builder.findings.add(
         "unit_unknown",
@@ -118,12 +118,12 @@ def _samples(document: Document) -> Iterator[Sample]:
 
 def _warnings(document: Document) -> Iterator[str]:
     raw = document.keys.get("warnings")
-    rows = msgspec.json.decode(raw) if raw is not None else None
+    rows = document.value(raw) if raw is not None else None
     for row in rows if isinstance(rows, list) else []:
         yield str(row.get("message", row)) if isinstance(row, dict) else str(row)
 
 
 def _table(document: Document, key: str) -> list[dict[str, Any]]:
     raw = document.keys.get(key)
-    rows = msgspec.json.decode(raw) if raw is not None else None
+    rows = document.value(raw) if raw is not None else None
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -43,7 +43,7 @@ def require(*modules: str) -> None:
             missing(f"the package {module} is not installed")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """A browser of the system: the tests download none."""
     path = os.environ.get("NEURON_TB_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), "")

@@ -1,4 +1,4 @@
-"""Reads damaged texts and measures what of the intact events comes out.
+"""Reads damaged texts and measures what of the intact events comes out, as rows and as slices.
 
 ``python -m tests.robust.measure [COUNT]`` prints the result of COUNT damages.
 """
@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 
-from neuron_tb.converters.errors import NeuronTbError
+import neuron_tb
+from neuron_tb import NeuronTbError
 from neuron_tb.converters.readers.document import Document, open_document
+from neuron_tb.converters.trace import Trace
 from tests.robust.damage import Damaged, damage
 from tests.robust.texts import Text, texts
 
@@ -36,10 +38,14 @@ _DECODER = json.JSONDecoder()
 
 @dataclass
 class Result:
-    """Over all damages: intact events, those of them that were read, and what went wrong."""
+    """Over all damages: intact events, those of them that were read, and what went wrong.
+
+    ``slices``: the same for complete events in a Trace, as (intact, read).
+    """
 
     intact: int = 0
     read: int = 0
+    slices: tuple[int, int] = (0, 0)
     refused: int = 0
     invented: list[str] = field(default_factory=list)
     unreported: list[str] = field(default_factory=list)
@@ -47,7 +53,13 @@ class Result:
 
     @property
     def share(self) -> float:
+        """Of the intact events, those that were read."""
         return self.read / max(self.intact, 1)
+
+    @property
+    def share_of_slices(self) -> float:
+        """Of the intact complete events, those that are slices with identical fields."""
+        return self.slices[1] / max(self.slices[0], 1)
 
 
 def run(numbers: range, folder: Path) -> Result:
@@ -73,6 +85,8 @@ def _measure(original: Text, damaged: Damaged, path: Path, result: Result) -> No
         if intact:
             result.unreported.append(f"{what}: refused with {len(intact)} intact events")
         return
+    if original.key == "traceEvents":
+        _compare_slices(original, [number for number, _ in intact], path, result)
     rows = _rows(document, original.key)
     have = Counter(map(_canonical, rows))
     _look_for_inventions(text, rows, document, what, result)
@@ -95,6 +109,40 @@ def _rows(document: Document, key: str) -> list[Any]:
         raw = document.keys.get("traceEvents", b"[]")
     found: list[Any] = json.loads(bytes(raw))
     return found
+
+
+def _compare_slices(original: Text, intact: list[int], path: Path, result: Result) -> None:
+    trace = neuron_tb.load(path)
+    slices = trace.slices
+    have = Counter(
+        (
+            trace.strings[slices.name[row]],
+            int(slices.start_ns[row]) - trace.clock.base_ns,
+            int(slices.duration_ns[row]),
+            _canonical(_arguments(trace, row)),
+        )
+        for row in range(len(slices))
+    )
+    known, read = result.slices
+    for number in intact:
+        event = original.events[number]
+        if event["ph"] == "X":
+            known += 1
+            fields = (
+                event["name"],
+                round(event["ts"] * 1000),
+                round(event["dur"] * 1000),
+                _canonical(event["args"]),
+            )
+            if have[fields] > 0:
+                have[fields] -= 1
+                read += 1
+    result.slices = known, read
+
+
+def _arguments(trace: Trace, row: int) -> Any:
+    start, length = int(trace.slices.args_start[row]), int(trace.slices.args_length[row])
+    return json.loads(trace.arguments[start : start + length] or b"{}")
 
 
 def _canonical(row: Any) -> str:
@@ -165,13 +213,18 @@ def main() -> None:
     lines = [
         f"{count} damages, {result.refused} refused",
         f"{result.read:,} of {result.intact:,} intact events read ({result.share:.4%})",
+        f"{result.slices[1]:,} of {result.slices[0]:,} of them as slices with identical fields",
         f"{len(result.invented)} invented, {len(result.unreported)} lost without a finding",
         *(f"  {n} lost: {what}" for n, what in sorted(result.worst, reverse=True)[:10]),
         *(f"  invented: {text}" for text in result.invented[:10]),
         *(f"  not reported: {text}" for text in result.unreported[:10]),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-    good = result.share >= 0.99 and not result.invented and not result.unreported
+    good = (
+        min(result.share, result.share_of_slices) >= 0.99
+        and not result.invented
+        and not result.unreported
+    )
     sys.exit(0 if good else 1)
 
 

@@ -1,4 +1,4 @@
-"""Undamaged traces in the layouts that writers use, each over 200 kB, with the place of each event."""
+"""Undamaged traces in the layouts that writers use, over 200 kB each, with each event's place."""
 
 from __future__ import annotations
 
@@ -80,25 +80,20 @@ def _kineto_events(seed: int) -> list[dict[str, Any]]:
 
 def _profile_rows(seed: int) -> list[dict[str, Any]]:
     rng = random.Random(seed)
-    rows = []
-    for number in range(_EVENTS):
-        rows.append(
-            {
-                "name": rng.choice(("nc_exec_running", "nrta_execute_schedule", "nrt_tensor_read")),
-                "timestamp": BASE_NS + number * 50_000 + rng.randrange(40_000),
-                "duration": rng.randrange(40_000),
-                "instance_id": "i-0test",
-                "process_id": "7101",
-                "thread_id": 7101,
-                "nc_idx": number % 2,
-                "nrta_seq_id": (1 << 48) + number,
-                "extra": {
-                    "note": f"row {number}, {{of}} [{_EVENTS}]",
-                    "list": [{"a": 1}, {"b": 2}],
-                },
-            }
-        )
-    return rows
+    return [
+        {
+            "name": rng.choice(("nc_exec_running", "nrta_execute_schedule", "nrt_tensor_read")),
+            "timestamp": BASE_NS + number * 50_000 + rng.randrange(40_000),
+            "duration": rng.randrange(40_000),
+            "instance_id": "i-0test",
+            "process_id": "7101",
+            "thread_id": 7101,
+            "nc_idx": number % 2,
+            "nrta_seq_id": (1 << 48) + number,
+            "extra": {"note": f"row {number}, {{of}} [{_EVENTS}]", "list": [{"a": 1}, {"b": 2}]},
+        }
+        for number in range(_EVENTS)
+    ]
 
 
 def _with_places(
@@ -132,7 +127,7 @@ def _as_kineto_prints(row: dict[str, Any]) -> str:
     if "args" in row:
         args = json.dumps(row["args"], ensure_ascii=False)
         text += f',\n    "args": {{\n      {args[1:-1]}\n    }}'
-    return "  {\n    ".strip() + text + "\n  }"
+    return "{" + text + "\n  }"
 
 
 _HEAD = f"""{{
@@ -151,8 +146,8 @@ def texts() -> tuple[Text, ...]:
     """One text of each layout."""
     kineto = _kineto_events(1)
     name_first = [dict(sorted(e.items(), key=lambda i: i[0] != "name")) for e in kineto]
-    compact = '{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % BASE_NS
-    profile_tail = '],"mem_usage":[{"timestamp":%d,"usage":5}],"warnings":[]}' % BASE_NS
+    compact = f'{{"schemaVersion":1,"baseTimeNanoseconds":{BASE_NS},"traceEvents":['
+    profile_tail = f'],"mem_usage":[{{"timestamp":{BASE_NS},"usage":5}}],"warnings":[]}}'
     return (
         _with_places(
             "kineto",
