@@ -106,7 +106,8 @@ def run(leg: Leg, arguments: list[str]) -> str:
         interpreter = prepare(leg, python)
     except subprocess.CalledProcessError as error:
         return f"could not be installed ({error})"
-    command = [interpreter, "-m", "pytest", "-q", "-m", "not browser", "-r", "fE", *arguments]
+    chosen = ["-m", "not slow and not browser", "-r", "fE"]
+    command = [interpreter, "-m", "pytest", "-q", *chosen, *arguments]
     status = subprocess.run(command, cwd=_REPOSITORY).returncode
     return "passed" if status == 0 else f"failed (pytest's status {status})"
 

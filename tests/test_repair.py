@@ -180,6 +180,38 @@ def test_an_unknown_word_as_value_costs_its_event_and_is_named(tmp_path: Path) -
 @pytest.mark.parametrize(
     "raw",
     [
+        '{"ph": "X", "cat": "cpu_op"x, "name": "f", "pid": 1, "tid": 1, "ts": 3, "dur": 1}',
+        '{"ph": "X", "cat": "cpu_op, "name": "f", "pid": 1, "tid": 1, "ts": 3, "dur": 1}',
+        '{"ph": "X", "cat": "cpu_op" "name": "f", "pid": 1, "tid": 1, "ts": 3, "dur": 1}',
+        '{"ph": "X", "name": "f", "args": {"a": "b"x}, "pid": 1, "tid": 1, "ts": 3, "dur": 1}',
+        '{"ph": "X", "name": "f", "pid": 1, "tid": 1, "ts": , "dur": 1}',
+    ],
+)
+def test_no_field_is_taken_for_a_part_of_a_string(tmp_path: Path, raw: str) -> None:
+    document = read(tmp_path, text_of(raw))
+    assert events(document) == [BEFORE, AFTER]
+    assert kinds(document) == {"bytes_lost": 1}
+
+
+def test_alike_damage_in_many_events_is_counted_in_full(tmp_path: Path) -> None:
+    rows = [
+        operator(f"#{n}", n, 1, n, args={"External id": n, "path": "D:!x", "value": "?"})
+        for n in range(3000)
+    ]
+    text = json.dumps(rows).replace("D:!x", "D:\\x").replace('"?"', "NaN").replace("#", "\x02")
+    document = read(tmp_path, text)
+    found = events(document)
+    assert [e["name"] for e in found] == [f"\x02{n}" for n in range(3000)]
+    assert found[2999]["args"] == {"External id": 2999, "path": "D:\\x", "value": None}
+    counts = dict.fromkeys(("escape_repaired", "not_a_number", "control_repaired"), 3000)
+    assert kinds(document) == counts
+    for finding in document.findings:
+        assert "event 1" in (finding.where or "")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
         '{"ph": "X", "name": "f", "ts": 3, "dur": 1,}',
         '{"ph": "X", "name": "f", "ts": 3, "dur": 1, "args": {"a": 1, }}',
         '{"ph": "X", "name": "f", "ts": 3, "dur": 1, "args": {"a": [1, 2,\n]}}',

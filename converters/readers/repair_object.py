@@ -10,16 +10,18 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-import msgspec
-
 from neuron_tb.converters.readers import bounds
-
-ESCAPE = "escape_repaired"
-QUOTE = "quote_repaired"
-CONTROL = "control_repaired"
-NOT_A_NUMBER = "not_a_number"
-TRAILING_COMMA = "trailing_comma"
-SURROGATE = "surrogate_repaired"
+from neuron_tb.converters.readers.repair_plain import (
+    NO_NUMBER,
+    NOT_A_NUMBER,
+    QUOTE,
+    TRAILING_COMMA,
+    Mended,
+    is_valid,
+    mend_string,
+    mended_in_one_string,
+    mended_plainly,
+)
 
 _OPEN_OBJECT, _OPEN_ARRAY, _QUOTE, _BACKSLASH, _SPACE = b'{["\\ '
 _CLOSING = {b"{"[0]: b"}"[0], b"["[0]: b"]"[0]}
@@ -41,11 +43,6 @@ _ANY_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NUMBER_OR_WORD = re.compile(
     rb"(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?=[ \t\r\n]*[,}\]]|\Z)"
 )
-_NO_NUMBER = re.compile(
-    rb"(?:[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|\d\.#(?:inf|ind|qnan|snan)\d*)"
-    rb"|n/a|none|undefined)(?=[ \t\r\n]*[,}\]]|\Z)",
-    re.IGNORECASE,
-)
 _COLON = re.compile(rb"[ \t\r\n]*:")
 _AFTER_VALUE = re.compile(rb"[ \t\r\n]*(?:[,\]{}]|\Z)")
 _AFTER_STRING_IN_OBJECT = re.compile(
@@ -53,37 +50,10 @@ _AFTER_STRING_IN_OBJECT = re.compile(
 )
 _AFTER_STRING_IN_ARRAY = re.compile(rb'"[ \t\r\n]*(?:\]|,[ \t\r\n]*["\[{\]\-0-9tfnNI])')
 _AFTER_LONE_STRING = re.compile(rb'"[ \t\r\n]*(?:[,}\]]|\Z)')
-_TO_MEND_IN_STRING = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole surrogate pair
-    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
-    rb'|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
-    rb'|[\\"\x00-\x1f]'
-)
-_NO_NUMBER_AS_MEMBER = re.compile(
-    rb'(?<!\\)("[ \t\r\n]*:[ \t\r\n]*)%b' % _NO_NUMBER.pattern, re.IGNORECASE
-)
-_HINT_OF_NO_NUMBER = re.compile(rb":[ \t\r\n]*[+-]?(?:[NnIiUu]|\d\.#)")
-_SURE_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_UNICODE_ESCAPE = re.compile(rb"u[0-9a-fA-F]{4}")
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)$")
 _SWALLOWED_KEY = re.compile(rb'[,{][ \t\r\n]*"(\w{1,40})"[ \t\r\n]*:')
-_DECODE = msgspec.json.Decoder(msgspec.Raw).decode
 _MOST_STEPS = 20_000
 _FREE_BYTES = 1024
 _MOST_ENDS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Mended:
-    """A mended value: its JSON ``text`` and where it ends in the damaged text.
-
-    ``kinds``: how often each kind of damage was mended; ``first``: the first place of each.
-    """
-
-    text: bytes
-    end: int
-    kinds: Counter[str]
-    first: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -102,90 +72,18 @@ class Words:
 
 def mend(data: bytes, start: int, limit: int, words: Words) -> Mended | None:
     """The value at ``start``, which must end before ``limit``; None when it is past mending."""
-    mended = _without_guessing(data, start, limit)
+    mended = mended_plainly(data, start, limit) or mended_in_one_string(data, start, limit)
     if mended is not None:
         return mended
     for hurried in (True, False):
         mended = _Attempt(data, start, limit, words, hurried).run()
-        if mended is not None and _is_valid(mended.text):
+        if mended is not None and is_valid(mended.text):
             words.credit += 20
             return mended
         if words.credit <= 0:
             break
         words.credit -= 1
     return None
-
-
-def _without_guessing(data: bytes, start: int, limit: int) -> Mended | None:
-    """The value with the damage mended that can be told from a few bytes alone.
-
-    The result counts only if it is valid, so nothing outside a string is taken for a part of it.
-    """
-    text = data[start:limit]
-    kinds: Counter[str] = Counter()
-    first: dict[str, int] = {}
-    control = _SURE_CONTROL.search(text)
-    if control:
-        first[CONTROL] = start + control.start()
-    if _HINT_OF_NO_NUMBER.search(text):
-        no_number = _NO_NUMBER_AS_MEMBER.search(text)
-        if no_number:
-            first[NOT_A_NUMBER] = start + no_number.end(1)
-            text, kinds[NOT_A_NUMBER] = _NO_NUMBER_AS_MEMBER.subn(rb"\1null", text)
-    if b"\\" in text:
-        text, kinds[ESCAPE] = _with_backslashes_doubled(text)
-        first[ESCAPE] = data.find(b"\\", start)
-    if control:
-        text, kinds[CONTROL] = _SURE_CONTROL.subn(lambda m: b"\\u%04x" % m[0][0], text)
-    kinds = +kinds
-    if not kinds:
-        return None
-    try:
-        _DECODE(text)
-    except RecursionError:
-        return None
-    except msgspec.MsgspecError as error:
-        end = end_before_trailing(error)
-        if not end or text[end:].strip(b" \t\r\n,"):
-            return None
-        length = len(text[:end].rstrip())
-        return Mended(text[:length], limit - (len(text) - length), kinds, first)
-    return Mended(text, limit, kinds, first)
-
-
-def _with_backslashes_doubled(text: bytes) -> tuple[bytes, int]:
-    """The text with every backslash doubled that begins no valid escape, and their number."""
-    first, *pieces = text.split(b"\\")
-    parts = [first]
-    count = at = 0
-    while at < len(pieces):
-        piece = pieces[at]
-        at += 1
-        if not piece and at < len(pieces):
-            piece = b"\\" + pieces[at]
-            at += 1
-        elif piece[:1] not in b'"/bfnrt' and not _UNICODE_ESCAPE.match(piece):
-            piece = b"\\" + piece
-            count += 1
-        parts.append(piece)
-    return b"\\".join(parts), count
-
-
-def end_before_trailing(error: Exception) -> int:
-    """Where the text behind a whole value begins, if the error is about that text; else 0.
-
-    msgspec names the byte behind the first one that it did not expect.
-    """
-    match = _TRAILING.search(str(error))
-    return int(match[1]) - 1 if match else 0
-
-
-def _is_valid(text: bytes) -> bool:
-    try:
-        _DECODE(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return False
-    return True
 
 
 @dataclass(slots=True)
@@ -219,9 +117,7 @@ class _Patch:
         """The new text and the kinds of damage that were mended in it."""
         if self.text is not None:
             return self.text, [self.kind]
-        kinds: list[str] = []
-        body = data[self.start : self.end]
-        return _TO_MEND_IN_STRING.sub(lambda match: _mended_piece(match, kinds), body), kinds
+        return mend_string(data[self.start : self.end])
 
 
 @dataclass(slots=True)
@@ -274,7 +170,7 @@ class _Attempt:
             return self._string()
         match = _NUMBER_OR_WORD.match(self.data, self.at, self.limit)
         if match is None:
-            match = _NO_NUMBER.match(self.data, self.at, self.limit)
+            match = NO_NUMBER.match(self.data, self.at, self.limit)
             if match is None:
                 return None
             self.patches.append(_Patch(match.start(), match.end(), b"null", NOT_A_NUMBER))
@@ -449,20 +345,3 @@ def _is_escaped(data: bytes, at: int, start: int) -> bool:
     while before > start and data[before - 1] == _BACKSLASH:
         before -= 1
     return (at - before) % 2 == 1
-
-
-def _mended_piece(match: re.Match[bytes], kinds: list[str]) -> bytes:
-    piece = match[0]
-    if piece == b'"':
-        kinds.append(QUOTE)
-        return b'\\"'
-    if piece == b"\\":
-        kinds.append(ESCAPE)
-        return b"\\\\"
-    if len(piece) == 1:
-        kinds.append(CONTROL)
-        return b"\\u%04x" % piece[0]
-    if len(piece) == 6 and piece[2:3] in b"dD" and piece[3:4] in b"89abcdefABCDEF":
-        kinds.append(SURROGATE)
-        return b"\\ufffd"
-    return piece

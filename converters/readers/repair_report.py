@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.readers import repair_object as mending
+from neuron_tb.converters.readers import repair_plain as mending
 from neuron_tb.converters.readers.repair_scan import EVENT_LISTS, Note, Scanner
 
 _MESSAGES = {

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from neuron_tb.converters.readers import repair_object as mending
-from neuron_tb.converters.readers.repair_object import (
+from neuron_tb.converters.readers.repair_object import Words, mend
+from neuron_tb.converters.readers.repair_plain import (
+    TRAILING_COMMA,
     Mended,
-    Words,
     end_before_trailing,
-    mend,
+    mend_plainly,
+    position,
 )
 
 EVENT_LISTS = ("traceEvents", "trace_events", "trace_event", "events")
@@ -62,7 +63,6 @@ _BETWEEN_EVENTS = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
 _CLOSING_ARRAY = re.compile(rb"\][ \t\r\n]*\Z")
 _CLOSING_BOTH = re.compile(rb"\][ \t\r\n]*\}[ \t\r\n]*\Z")
 _KEY = re.compile(rb'"([^"\\\x00-\x1f]{0,200})"[ \t\r\n]*:[ \t\r\n]*')
-_POSITION = re.compile(r"\(byte (\d+)\)$")
 _ANCHOR = re.compile(
     rb'(\{)[ \t\r\n]*"|"(%s)"[ \t\r\n]*:[ \t\r\n]*\[|"(%s)"[ \t\r\n]*:'
     % ("|".join((*EVENT_LISTS, *_OTHER_LISTS)).encode(), "|".join(_DOCUMENT_KEYS).encode())
@@ -217,7 +217,7 @@ class Scanner:
                 return _OBJECT, self._size
             if self.data[at : at + 1] == b"}":
                 if b"," in self.data[start:at]:
-                    self.note(mending.TRAILING_COMMA, start)
+                    self.note(TRAILING_COMMA, start)
                 return _DOCUMENT, at + 1
             key = _KEY.match(self.data, at)
             if key is None:
@@ -277,6 +277,8 @@ class Scanner:
             cut = _BETWEEN_EVENTS.search(self.data, at + chunk, at + 2 * chunk)
             end = cut.start(1) if cut else min(self._size, at + 2 * chunk)
             closed = self._clean_chunk(rows, at, end) if cut or end == self._size else -1
+            if closed < 0 and cut and self._plainly_mended_chunk(rows, at, end):
+                closed = 0
             if closed > 0:
                 return self._behind_list(closed)
             if closed == 0:
@@ -319,6 +321,24 @@ class Scanner:
             self.events += len(found)
             self._learn(found)
         return close + 1 if close < end else 0
+
+    def _plainly_mended_chunk(self, rows: Rows, at: int, end: int) -> bool:
+        """Take a chunk in which all damage is of plain kinds that were met before.
+
+        The first of a kind is left to the walk, which knows its place.
+        """
+        text, kinds = mend_plainly(self.data[at:end])
+        if not kinds or not kinds.keys() <= self.notes.keys():
+            return False
+        try:
+            found = _LIST(b"[%b]" % text)
+        except _DAMAGE:
+            return False
+        for kind, count in kinds.items():
+            self.note(kind, at, count)
+        rows.pieces.append(text)
+        self.events += len(found)
+        return True
 
     def _decoded(self, at: int, end: int) -> list[msgspec.Raw]:
         closing = b"" if end == self._size else b"]"
@@ -403,7 +423,7 @@ class Scanner:
         byte = self.data[at : at + 1]
         if byte == b"]" and self._may_end_list(at):
             if b"," in self.data[behind:at]:
-                self.note(mending.TRAILING_COMMA, behind)
+                self.note(TRAILING_COMMA, behind)
             return (*self._behind_list(at + 1), False)
         if byte == b"}" and _end(_NOTHING, self.data, at + 1) >= self._size:
             return _DOCUMENT, at + 1, False
@@ -550,7 +570,7 @@ class Scanner:
                 behind = end_before_trailing(error)
                 if behind:
                     return self._trimmed(at, at + behind)
-                failed = _failed(error, stop - at)
+                failed = position(error, stop - at)
             self._budget -= failed
             cut_here = failed > stop - at - 16
             if within or not cut_here or stop == self._size or self._event_inside(at, stop):
@@ -587,8 +607,3 @@ def _starts(keys: Iterable[bytes]) -> re.Pattern[bytes]:
     """Matches where an object begins whose first key is one of these."""
     words = b"|".join(re.escape(key) for key in sorted(keys))
     return re.compile(rb'\{[ \t\r\n]*"(?:%b)"[ \t\r\n]*:' % words)
-
-
-def _failed(error: Exception, otherwise: int) -> int:
-    match = _POSITION.search(str(error))
-    return int(match[1]) if match else otherwise
