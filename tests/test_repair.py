@@ -195,14 +195,14 @@ def test_no_field_is_taken_for_a_part_of_a_string(tmp_path: Path, raw: str) -> N
 
 def test_alike_damage_in_many_events_is_counted_in_full(tmp_path: Path) -> None:
     rows = [
-        operator(f"#{n}", n, 1, n, args={"External id": n, "path": "D:!x", "value": "?"})
+        complete("cpu_op", f"#{n}", n, 1, args={"n": n, "path": "D:!x", "value": "?"})
         for n in range(3000)
     ]
     text = json.dumps(rows).replace("D:!x", "D:\\x").replace('"?"', "NaN").replace("#", "\x02")
     document = read(tmp_path, text)
     found = events(document)
     assert [e["name"] for e in found] == [f"\x02{n}" for n in range(3000)]
-    assert found[2999]["args"] == {"External id": 2999, "path": "D:\\x", "value": None}
+    assert found[2999]["args"] == {"n": 2999, "path": "D:\\x", "value": None}
     counts = dict.fromkeys(("escape_repaired", "not_a_number", "control_repaired"), 3000)
     assert kinds(document) == counts
     for finding in document.findings:

@@ -50,8 +50,9 @@ _AFTER_STRING_IN_OBJECT = re.compile(
 )
 _AFTER_STRING_IN_ARRAY = re.compile(rb'"[ \t\r\n]*(?:\]|,[ \t\r\n]*["\[{\]\-0-9tfnNI])')
 _AFTER_LONE_STRING = re.compile(rb'"[ \t\r\n]*(?:[,}\]]|\Z)')
-_SWALLOWED_KEY = re.compile(rb'[,{][ \t\r\n]*"(\w{1,40})"[ \t\r\n]*:')
+_SWALLOWED_KEY = re.compile(rb'"(\w{1,40})"[ \t\r\n]*:')
 _MOST_STEPS = 20_000
+_COST_OF_A_SECOND_LOOK = 5
 _FREE_BYTES = 1024
 _MOST_ENDS = 60
 
@@ -82,7 +83,7 @@ def mend(data: bytes, start: int, limit: int, words: Words) -> Mended | None:
             return mended
         if words.credit <= 0:
             break
-        words.credit -= 1
+        words.credit -= _COST_OF_A_SECOND_LOOK
     return None
 
 
@@ -328,7 +329,7 @@ class _Attempt:
         for patch in self.patches:
             text, done = patch.apply(self.data)
             if QUOTE in done:
-                swallowed = _SWALLOWED_KEY.findall(b"," + self.data[patch.start : patch.end])
+                swallowed = _SWALLOWED_KEY.findall(self.data, patch.start, patch.end)
                 if not self.words.core.intersection(swallowed) <= keys:
                     return None
             parts += self.data[at : patch.start], text

@@ -44,7 +44,7 @@ _USUAL_KEY = (
     rb'|thread_id)")[ \t\r\n]*:'
 )
 _NEXT_MEMBER = re.compile(rb'"[ \t\r\n]*,[ \t\r\n]*' + _USUAL_KEY)
-_MEMBER_INSIDE = re.compile(rb"[,{][ \t\r\n]*" + _USUAL_KEY)
+_MEMBER_INSIDE = re.compile(_USUAL_KEY)
 _POSITION = re.compile(r"\(byte (\d+)\)$")
 _DECODE = msgspec.json.Decoder(msgspec.Raw).decode
 _SEPARATORS = b" \t\r\n,"
@@ -106,7 +106,7 @@ def mended_in_one_string(data: bytes, start: int, limit: int) -> Mended | None:
     if end is None or text.find(end[1], end.end()) >= 0:
         return None
     before, inside = text[:opening], text[opening : end.start()]
-    if any(key not in before for key in _MEMBER_INSIDE.findall(b"," + inside)):
+    if any(key not in before for key in _MEMBER_INSIDE.findall(inside)):
         return None
     body, kinds = mend_string(inside)
     mended = b"".join((before, body, text[end.start() :]))

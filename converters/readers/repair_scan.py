@@ -484,7 +484,8 @@ class Scanner:
         for number, match in enumerate(self._starts.finditer(self.data, at + 1, last)):
             yield match.start()
             stop = self._end_of_value(match.start(), _WINDOW)
-            if number == 2 or self._is_event(match.start(), stop):
+            spent = number == 2 or self._words.credit <= 0
+            if spent or self._is_event(match.start(), stop):
                 return
         yield last
 
