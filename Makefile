@@ -17,7 +17,7 @@ WHAT_TO_INSTALL := setup.cfg pyproject.toml constraints.txt
 
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint format matrix pictures clean
+.PHONY: demo test lint format matrix robust fuzz pictures clean
 
 demo: $(VENV)/viewers.stamp
 	$(BIN)/neuron-tb demo demo/
@@ -37,6 +37,15 @@ format: $(VENV)/tests.stamp
 # The tests on the oldest and the newest Python, and with the oldest and the newest protobuf.
 matrix:
 	$(or $(PYTHON),$(error no Python 3.10 to 3.13 on PATH)) tests/matrix.py
+
+# 2,000 seeded damages of JSON samples: what is intact must be read, nothing invented or lost
+# without a finding.
+robust: $(VENV)/tests.stamp
+	$(BIN)/python -m tests.robust.measure 2000
+
+# Every reader with made-up input, about a minute each.
+fuzz: $(VENV)/tests.stamp
+	NEURON_TB_FUZZ=6 $(BIN)/python -m pytest tests/fuzz
 
 # The README's two pictures, made anew by the browser tests; needs Chromium.
 pictures: $(VENV)/tests.stamp

@@ -265,8 +265,9 @@ def _keep_newest_sessions(found: Found) -> None:
 
 
 def _session_order(capture: Capture) -> tuple[bool, int, str]:
-    """Sessions without a framework trace come first: a profiler that is stopped before an
-    active step leaves one behind.
+    """Newest last, but before those with a framework trace come those without one.
+
+    A profiler that is stopped before an active step leaves such a session behind.
     """
     time = int(capture.session) if capture.session.isdigit() else 0
     return bool(capture.framework), time, capture.session

@@ -9,6 +9,16 @@ import pytest
 
 import neuron_tb.samples
 
+try:
+    from hypothesis import settings
+except ImportError:
+    pass
+else:
+    # In continuous integration the same tries each time: what fails there can be tried again.
+    settings.register_profile("ci", derandomize=True, deadline=None)
+    if os.environ.get("CI"):
+        settings.load_profile("ci")
+
 
 @pytest.fixture(scope="session")
 def samples() -> Path:

@@ -37,7 +37,7 @@ LEGS = (
         (
             ".",
             "click==8.2.0",
-            "msgspec==0.18.6",
+            "msgspec==0.23.0",
             "numpy==1.26.*",
             "protobuf==4.25.*",
             "pyarrow==14.0.*",

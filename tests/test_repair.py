@@ -552,6 +552,33 @@ def test_findings_reach_the_trace(tmp_path: Path) -> None:
     assert finding.where == f"trace.json, byte {text.index(chr(92))} (line 3), event 2"
 
 
+@pytest.mark.parametrize(
+    ("file", "names", "found"),
+    [
+        (
+            "windows_backslash.json",
+            ["C:\\Users\\me\train.py(12): step", "aten::add"],
+            "escape_repaired",
+        ),
+        (
+            "unescaped_quote.json",
+            ["aten::mm", '{"device": "neuron", "dtype": "bf16"}(12): run', "aten::add"],
+            "quote_repaired",
+        ),
+        ("control_char.json", ["|||S(1): \x01<module>", "aten::add"], "control_repaired"),
+        ("nan_inf.json", ["aten::add"], "not_a_number"),
+        ("open_array.json", ["aten::mm", "aten::add"], "json_unclosed"),
+        ("truncated.json.gz", ["aten::linear"] * 1319, "json_truncated"),
+    ],
+)
+def test_damaged_files_of_the_collection_open(
+    cases: Path, file: str, names: list[str], found: str
+) -> None:
+    trace = neuron_tb.load(cases / "odd" / file)
+    assert [trace.strings[name] for name in trace.slices.name] == names
+    assert trace.findings.of_kind(found)
+
+
 # -- refused ---------------------------------------------------------------------------------------
 
 

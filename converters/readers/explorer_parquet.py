@@ -94,7 +94,7 @@ class _Tables:
         try:
             parts = [_read_file(file) for file in self.files[name]]
             return pa.concat_tables(parts, promote_options="permissive")
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0]
             raise NeuronTbError(f"{self.files[name][0]} cannot be read: {reason}") from error
 
@@ -131,7 +131,9 @@ def _read_file(file: Path) -> pa.Table:
                 f"{file} claims {meta.num_rows:,} rows of {meta.num_columns} columns, which is "
                 "more than is read here."
             )
-        return parquet.read()
+        table = parquet.read()
+    table.validate(full=True)  # text that is not UTF-8, offsets that point outside
+    return table
 
 
 def _check_units(tables: _Tables, builder: NeuronTraceBuilder) -> None:

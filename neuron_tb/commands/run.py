@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.profiler.options import ENVIRONMENT, Options, as_text
 
 
@@ -76,7 +75,7 @@ def _switch_on(options: Options) -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise NeuronTbError(f"torch cannot be imported: {error}") from error
+        raise click.ClickException(f"torch cannot be imported: {error}") from error
     # Without torch_neuronx every profile is plain torch's, and says why.
     with suppress(ImportError):
         import_module("torch_neuronx")

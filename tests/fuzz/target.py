@@ -16,10 +16,10 @@ _FREE_MEMORY = 200 << 20
 _TIMES_INPUT = 20
 
 
-def read(data: bytes, suffix: str = ".json") -> None:
+def read(data: bytes, name: str = "trace.json") -> None:
     """Fails on any exception but NeuronTbError, on a hang, and on too much memory."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"trace{suffix}")
+        path = Path(folder, name)
         path.write_bytes(data)
         before, started = _most_memory(), time.process_time()
         try:
