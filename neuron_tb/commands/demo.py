@@ -82,5 +82,5 @@ def _show(directory: Path, trace: Path) -> None:
         return
     with serve_trace(trace, offline=offline) as server:
         click.echo(f"Perfetto shows {trace} at {server.url}")
-        open_browser(server.url)
+        open_browser(server.browser_url)
         show_tensorboard(directory, open_page=True)

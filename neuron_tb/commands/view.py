@@ -136,7 +136,7 @@ def show_perfetto(
                 "is the way to open it faster."
             )
         _explain(server.ssh_line)
-        open_browser(server.url, wanted=open_page)
+        open_browser(server.browser_url, wanted=open_page)
         server.serve_until_closed()
 
 
