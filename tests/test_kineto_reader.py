@@ -283,6 +283,7 @@ def test_order_of_events_in_the_file_does_not_matter(tmp_path: Path) -> None:
         (b'{"schema": "1.0.3", "nodes": []}', "a PyTorch execution trace"),
         (b'{"neuron_runtime_data": []}', "a neuron-monitor report"),
         (b'{"a": 1}', "not a trace that is known here (its keys: a)"),
+        (b'{"a\\nb": 1}', "its keys: a b"),
         (b"\x1f\x8b\x08\x00garbage", "a damaged gzip file"),
     ],
 )

@@ -102,7 +102,7 @@ class Document:
             return "a PyTorch memory timeline, not a trace"
         if "device_traces" in self.keys or "segments" in self.keys:
             return "a PyTorch memory snapshot, not a trace"
-        keys = ", ".join(list(self.keys)[:5])
+        keys = ", ".join(" ".join(key.split())[:40] for key in list(self.keys)[:5])
         return _UNKNOWN + (f" (its keys: {keys})" if keys else "")
 
 

@@ -80,7 +80,7 @@ def command_options(function: _F) -> _F:
 def _fail(error: BaseException, debug: bool) -> None:
     if debug:
         raise error
-    text = str(error) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
     click.echo(f"neuron-tb: {text}", err=True)
     sys.exit(EXIT_UNREADABLE)
 
