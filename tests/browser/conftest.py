@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -82,6 +82,18 @@ def logs(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("logs")
     neuron_tb.convert(samples / "rmsnorm" / "naive", out=out)
     return out
+
+
+def evaluate(page: Page, script: str, argument: object = None) -> Any:
+    """What a function of the page returns; fails where the page does not answer in time.
+
+    Playwright itself waits for ever, and a browser short of memory may never answer.
+    """
+    limited = """([script, argument, patience]) => Promise.race([
+      (0, eval)(script)(argument),
+      new Promise((_, fail) => setTimeout(() => fail(new Error("no answer")), patience)),
+    ])"""
+    return page.evaluate(limited, [script, argument, PATIENCE])
 
 
 def assert_is_picture(path: Path, width: int, height: int) -> None:

@@ -18,12 +18,12 @@ from neuron_tb.viewing.perfetto_server import (
     serve_trace,
 )
 
-from .conftest import assert_is_picture, require
+from .conftest import assert_is_picture, evaluate, require
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.flaky(reruns=2)]
 
 _SEARCH = ".pf-omnibox input"
 _WHOLE_TRACE = """() => {
@@ -77,7 +77,7 @@ def _select(page: Page, name: str, which: int = 1) -> None:
 
 def _query(page: Page, sql: str) -> list[list[object]]:
     """What the UI's trace processor answers."""
-    rows: list[list[object]] = page.evaluate(_QUERY, sql)
+    rows: list[list[object]] = evaluate(page, _QUERY, sql)
     return rows
 
 
@@ -134,8 +134,8 @@ def test_offline_ui_shows_the_neuroncore_row_and_its_operators(
     _select(page, "nc_exec_running", which=3)
     page.locator(_SEARCH).fill("")
     page.locator(_SEARCH).blur()
-    page.evaluate(_WHOLE_TRACE)
-    page.evaluate("() => window.waitForPerfettoIdle(500)")
+    evaluate(page, _WHOLE_TRACE)
+    evaluate(page, "() => window.waitForPerfettoIdle(500)")
     picture = pictures / "perfetto.png"
     page.screenshot(path=picture)
     assert_is_picture(picture, 1600, 900)

@@ -15,7 +15,7 @@ from .conftest import PATIENCE, assert_is_picture, require
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.flaky(reruns=2)]
 
 _OPERATOR_MICROSECONDS = {
     "aten::mul": 1164.5,
