@@ -7,6 +7,7 @@ lies in the capture's directory, in a directory above it, or is named by the use
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ _GENERIC_STEMS = {"trace", "pytorch_trace", "neuron_trace", "system_profile", "p
 _RAW_NAMES = ("ntrace.pb", "trace_info.pb", "cpu_util.pb", "host_mem.pb")
 _OPAQUE_SUFFIXES = (".ntff", ".neff", ".pickle", ".pkl")
 _MOST_FILES = 100_000
+_OWN_RESULT = b'"neuron_tb"'  # a key that our own JSON outputs have before their events
 
 
 @dataclass(slots=True)
@@ -39,7 +41,8 @@ class Capture:
     ``host``, ``pid``: from the directory's name, "" and None when it has none. ``session``: the
     timestamp directory's name. ``framework``: the framework trace. ``system``: system profiles
     that lie with it (they may hold other processes too). ``raw``: the runtime's own files.
-    ``listed``: files that are named but never opened.
+    ``listed``: files that are named but never opened. ``named``: the user named this very
+    directory or file.
     """
 
     directory: Path
@@ -50,6 +53,7 @@ class Capture:
     system: list[Path] = field(default_factory=list)
     raw: list[Path] = field(default_factory=list)
     listed: list[Path] = field(default_factory=list)
+    named: bool = False
 
     def context(self, path: Path) -> Context:
         """What the place of one of its files says about that file."""
@@ -84,6 +88,8 @@ class Found:
     name: str
     captures: list[Capture] = field(default_factory=list)
     older: list[Capture] = field(default_factory=list)
+    own_results: list[Path] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
     def files(self) -> list[Path]:
         """Every file that will be read."""
@@ -97,7 +103,7 @@ def find(sources: Sequence[Path]) -> Found:
     found = Found(default_name(sources[0]))
     for source in sources:
         if source.is_dir():
-            captures = _in_directory(source)
+            captures = _in_directory(source, found)
             if not captures:
                 raise NeuronTbError(_nothing_in(source))
             found.captures += captures
@@ -105,6 +111,7 @@ def find(sources: Sequence[Path]) -> Found:
             found.captures.append(_of_file(source, sources))
         else:
             raise NeuronTbError(f"{source} does not exist.")
+    _drop_repeated_files(found)
     _keep_newest_sessions(found)
     return found
 
@@ -120,10 +127,10 @@ def default_name(source: Path) -> str:
     return source.parent.name if source.name.isdigit() and source.parent.name else source.name
 
 
-def _in_directory(root: Path) -> list[Capture]:
+def _in_directory(root: Path, found: Found) -> list[Capture]:
     by_directory: dict[Path, Capture] = {}
     shared: list[Path] = []
-    for path in _files_below(root):
+    for path in _files_below(root, found.unreadable):
         capture = by_directory.setdefault(path.parent, _capture_at(path.parent))
         kind = _kind(path)
         if kind == "framework":
@@ -137,6 +144,8 @@ def _in_directory(root: Path) -> list[Capture]:
             capture.raw.append(path)
         elif kind == "listed":
             capture.listed.append(path)
+        elif kind == "own":
+            found.own_results.append(path)
     captures = [c for c in by_directory.values() if c.framework or c.raw or c.system]
     # A system profile above the process directories holds several processes.
     for capture in list(captures):
@@ -146,6 +155,8 @@ def _in_directory(root: Path) -> list[Capture]:
                 captures.remove(capture)
                 shared += capture.system
     _add_profiles_above(captures, root, shared)
+    for capture in captures:
+        capture.named = capture.directory == root
     return sorted(captures, key=lambda c: (c.host, c.pid or 0, c.session, str(c.directory)))
 
 
@@ -175,6 +186,7 @@ def _directories_above(directory: Path) -> list[Path]:
 
 def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
     capture = _capture_at(path.parent)
+    capture.named = True
     is_profile = _SYSTEM.fullmatch(path.name) or _EVENTS_TABLE.fullmatch(path.name)
     if is_profile or path.suffix == ".parquet" or _has_rows_of_a_profile(path):
         capture.system.append(path)
@@ -213,13 +225,15 @@ def _kind(path: Path) -> str:
     if _SYSTEM.fullmatch(name):
         return "system"
     if _FRAMEWORK.fullmatch(name):
-        return "framework"
+        return "own" if _OWN_RESULT in _head(path) else "framework"
     if _ANY_JSON.fullmatch(path.name):
         return "system" if _has_rows_of_a_profile(path) else _kind_by_content(path)
     return ""
 
 
 def _kind_by_content(path: Path) -> str:
+    if _OWN_RESULT in _head(path):
+        return "own"
     return "framework" if b'"traceEvents"' in _head(path) or b'"ph"' in _head(path) else ""
 
 
@@ -241,26 +255,49 @@ def _head(path: Path) -> bytes:
         return b""
 
 
-def _files_below(root: Path) -> Iterable[Path]:
-    found = (p for p in sorted(root.rglob("*")) if p.is_file() and not p.name.startswith("."))
-    for number, path in enumerate(found):
-        if number >= _MOST_FILES:
-            raise NeuronTbError(f"{root} holds over {_MOST_FILES} files; name the capture in it.")
-        yield path
+def _files_below(root: Path, unreadable: list[str] | None = None) -> Iterable[Path]:
+    number = 0
+    errors: list[OSError] = []
+    for folder, folders, names in os.walk(root, onerror=errors.append):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name.startswith(".") or not path.is_file():
+                continue
+            number += 1
+            if number > _MOST_FILES:
+                raise NeuronTbError(
+                    f"{root} holds over {_MOST_FILES:,} files; name the capture in it."
+                )
+            yield path
+    if unreadable is not None:
+        unreadable += [str(error.filename) for error in errors]
+
+
+def _drop_repeated_files(found: Found) -> None:
+    """A file that several sources name, or name by several paths, is read once."""
+    seen: set[Path] = set()
+    for capture in found.captures:
+        fresh = [p for p in capture.framework if p.resolve() not in seen]
+        seen |= {p.resolve() for p in fresh}
+        capture.framework = fresh
+    found.captures = [c for c in found.captures if c.framework or c.system or c.raw]
 
 
 def _keep_newest_sessions(found: Found) -> None:
     newest: dict[tuple[str, int | None], Capture] = {}
     for capture in found.captures:
-        if capture.session:
-            key = (capture.host, capture.pid)
-            old = newest.get(key)
-            if old is None or _session_order(old) < _session_order(capture):
-                newest[key] = capture
+        key = (capture.host, capture.pid)
+        if capture.session and (
+            key not in newest or _session_order(newest[key]) < _session_order(capture)
+        ):
+            newest[key] = capture
     kept = [
-        c for c in found.captures if not c.session or newest[c.host, c.pid].directory == c.directory
+        c
+        for c in found.captures
+        if not c.session or c.named or newest[c.host, c.pid].session == c.session
     ]
-    found.older = [c for c in found.captures if c not in kept]
+    found.older = [c for c in found.captures if not any(c is k for k in kept)]
     found.captures = kept
 
 

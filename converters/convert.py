@@ -73,10 +73,11 @@ def convert(
     trace = load(*sources, steps_from=steps_from, progress=say)
     name = run_name(run if run is not None else trace.name)
     places = {target: TARGETS[target].path(out, name) for target in names}
+    manifest = Manifest(out, name)
+    force = force or manifest.interrupted
     for place in places.values():
         remove_leftovers(place.parent)
         refuse_overwrite(place, force)
-    manifest = Manifest(out, name)
     manifest.begin()
     destination = Destination(out, name, instance_type, force)
     written: list[Written] = []
@@ -86,7 +87,11 @@ def convert(
         write: Writer = import_module(TARGETS[target].module).write
         try:
             written += write(trace, destination)
-        except OSError as error:
+        except BaseException as error:
+            if not written and not places[target].exists():
+                manifest.abandon()
+            if not isinstance(error, OSError):
+                raise
             reason = error.strerror or error
             raise NeuronTbError(f"{places[target]} cannot be written: {reason}.") from error
     findings.extend(_of_all_targets(written))

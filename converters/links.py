@@ -259,6 +259,10 @@ class _Linker:
         order = np.lexsort((slices.start_ns[rows], key, self.device[rows]))
         rows, physical, key = rows[order], physical[order], key[order]
         start, end = slices.start_ns[rows], slices.end_ns[rows]
+        # Under one id the second core may start after the first has ended; without an id only
+        # an overlap shows that two rows belong together.
+        length = end - start
+        reach = np.where(key[1:] != NONE, np.maximum(length[1:], length[:-1]), NONE)
         joins = np.zeros(len(rows), np.bool_)
         joins[1:] = (
             (self.device[rows][1:] == self.device[rows][:-1])
@@ -266,12 +270,16 @@ class _Linker:
             & (physical[1:] != physical[:-1])
             & (physical[1:] != NONE)
             & (physical[:-1] != NONE)
-            & (start[1:] < end[:-1])
+            & (start[1:] - end[:-1] <= reach)
         )
         group = np.cumsum(~joins) - 1
         firsts = np.flatnonzero(~joins)
-        group_end = np.maximum.reduceat(end, firsts) if len(rows) else end
-        return _Groups(rows, group, rows[firsts].astype(np.int32), start[firsts], group_end)
+        if not len(rows):
+            return _Groups(rows, group, rows.astype(np.int32), start, end)
+        gap = np.zeros(len(rows), np.int64)
+        gap[1:] = np.where(joins[1:], np.maximum(start[1:] - end[:-1], 0), 0)
+        union_end = np.maximum.reduceat(end, firsts) - np.add.reduceat(gap, firsts)
+        return _Groups(rows, group, rows[firsts].astype(np.int32), start[firsts], union_end)
 
     # -- runtime calls ----------------------------------------------------------------------
 
@@ -522,8 +530,8 @@ class _Linker:
         rank = np.arange(len(w)) - np.searchsorted(executions.operator[w], executions.operator[w])
         first = np.searchsorted(executions.operator[m], executions.operator[w])
         last = np.searchsorted(executions.operator[m], executions.operator[w], side="right") - 1
-        found = last >= first
-        executions.replaced_by[w[found]] = m[np.minimum(first + rank, last)[found]]
+        found = first + rank <= last  # a measurement stands for one window
+        executions.replaced_by[w[found]] = m[(first + rank)[found]]
 
     def _find_steps(self, executions: Executions) -> None:
         """A step's device work is what was launched in it; unlaunched work goes by its start."""
@@ -547,6 +555,15 @@ class _Linker:
             "execution_without_operator",
             "executions could not be linked to an operator; their time has rows of its own",
             int(np.count_nonzero(counted & (executions.operator == NONE))) if has_operators else 0,
+        )
+        windows = counted & (executions.source == Source.WINDOW)
+        process = self.process[executions.slice]
+        beside = windows & np.isin(process, process[counted & ~windows])
+        self.findings.add(
+            "windows_beside_measurements",
+            "executions have only a host window although others of their process were measured: "
+            "tables count measured time alone, and totals are lower bounds",
+            int(np.count_nonzero(beside)),
         )
         launched = executions.launch != NONE
         early = launched & (executions.start_ns < self.slices.start_ns[executions.launch])

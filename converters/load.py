@@ -115,6 +115,8 @@ def _read(path: Path, capture: Capture) -> tuple[Trace, Format]:
             f"{path} holds no event with a duration: the profiler's schedule probably never "
             "reached an active step, or profiler.step() was not called."
         )
+    if kind.system and empty:
+        raise NeuronTbError(f"{path} holds no row that could be read.")
     return trace, kind
 
 
@@ -266,6 +268,18 @@ def _with_ranks(framework: Sequence[Trace], findings: Findings) -> list[Trace]:
 
 
 def _report_capture(found: Found, trace: Trace) -> None:
+    trace.findings.add(
+        "own_result",
+        "files that neuron-tb convert wrote were left out: they repeat the capture",
+        len(found.own_results),
+        where=str(found.own_results[0]) if found.own_results else None,
+    )
+    trace.findings.add(
+        "folder_unreadable",
+        "folders that may not be read were left out",
+        len(found.unreadable),
+        where=found.unreadable[0] if found.unreadable else None,
+    )
     for capture in found.older:
         trace.findings.add(
             "older_session",

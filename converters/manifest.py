@@ -11,11 +11,12 @@ from typing import Any
 import neuron_tb
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.output import replacing_file
+from neuron_tb.converters.output import is_running_here, own_mark, replacing_file
 from neuron_tb.converters.trace import Trace
 from neuron_tb.converters.writers import Written
 
 SCHEMA = "neuron-tb run"
+_UNFINISHED = ".json.unfinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,38 @@ class Manifest:
         """Where it stands."""
         return self.out / f"{self.run}.json"
 
-    def begin(self) -> None:
-        """Take the list of an earlier conversion away: from now on the run is not complete.
+    @property
+    def interrupted(self) -> bool:
+        """True when a conversion of this run began, did not end, and is not going on."""
+        document = _document(self._unfinished)
+        return document is not None and not is_running_here(str(document.get("by", "")))
 
-        Its entries are kept aside for :meth:`complete`, for a run may be written in parts
-        (``--to perfetto`` now and ``--to xprof`` later).
+    def begin(self) -> None:
+        """Say that the run is not complete from now on.
+
+        The list of an earlier conversion is kept aside for :meth:`complete`, for a run may be
+        written in parts (``--to perfetto`` now and ``--to xprof`` later).
         """
-        if self.path.exists():
-            if self.entries() is None:
-                raise NeuronTbError(f"{self.path} is no list of a run's files; move it away.")
-            self.path.replace(self._unfinished)
+        if self.path.exists() and self.entries() is None:
+            raise NeuronTbError(f"{self.path} is no list of a run's files; move it away.")
+        earlier = self.entries() or _entries(self._unfinished) or []
+        document = {
+            "schema": SCHEMA,
+            "by": own_mark(),
+            "files": earlier,
+            "complete": _document(self.path),
+        }
+        with replacing_file(self._unfinished) as file:
+            file.write(json.dumps(document).encode())
+        self.path.unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        """Nothing was written after all: the run is what it was before :meth:`begin`."""
+        mark = _document(self._unfinished)
+        if mark is not None and mark.get("complete"):
+            with replacing_file(self.path) as file:
+                file.write(_text(mark["complete"]))
+        self._unfinished.unlink(missing_ok=True)
 
     def complete(self, trace: Trace, written: Sequence[Written], findings: Findings) -> None:
         """Write the list: earlier files of the run that still stand, and the new ones."""
@@ -60,7 +83,7 @@ class Manifest:
             "findings": findings.as_dicts(),
         }
         with replacing_file(self.path) as file:
-            file.write(json.dumps(document, indent=1, ensure_ascii=False).encode())
+            file.write(_text(document))
         self._unfinished.unlink(missing_ok=True)
 
     def entries(self) -> list[dict[str, Any]] | None:
@@ -72,7 +95,7 @@ class Manifest:
 
     @property
     def _unfinished(self) -> Path:
-        return self.path.with_name(f"{self.run}.json.unfinished")
+        return self.path.with_name(f"{self.run}{_UNFINISHED}")
 
     def _entry(self, file: Written) -> dict[str, Any]:
         assert file.path is not None
@@ -84,11 +107,26 @@ class Manifest:
         }
 
 
-def _entries(path: Path) -> list[dict[str, Any]] | None:
+def unfinished_runs(out: Path) -> list[Path]:
+    """Marks of conversions below ``out`` that began and did not end."""
+    return sorted(path for path in out.glob(f"*{_UNFINISHED}") if _document(path) is not None)
+
+
+def _text(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, ensure_ascii=False).encode()
+
+
+def _document(path: Path) -> dict[str, Any] | None:
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    is_ours = isinstance(document, dict) and document.get("schema") == SCHEMA
+    return document if is_ours else None
+
+
+def _entries(path: Path) -> list[dict[str, Any]] | None:
+    document = _document(path)
+    if document is None:
         return None
     return [entry for entry in document.get("files", []) if isinstance(entry, dict)]

@@ -82,6 +82,17 @@ def refuse_overwrite(path: Path, force: bool) -> None:
         raise NeuronTbError(f"{path} exists already; add --force to replace it.")
 
 
+def own_mark() -> str:
+    """A text that names this process on this machine."""
+    return _own_prefix()
+
+
+def is_running_here(mark: str) -> bool:
+    """Whether the process of a mark runs; of another machine's that cannot be known: True."""
+    match = re.match(rf"{re.escape(_machine_prefix())}(\d+)-", mark)
+    return match is None or _is_running(int(match[1]))
+
+
 def remove_leftovers(directory: Path) -> None:
     """Remove what interrupted runs of this machine left unfinished in a directory."""
     if not directory.is_dir():

@@ -208,3 +208,31 @@ def test_other_processes_of_one_file_are_no_ranks(tmp_path: Path) -> None:
     trace = load(write_kineto(tmp_path / "t.json", events))
     assert [p.rank for p in trace.processes] == [None, None]
     assert trace.findings.of_kind("rank_by_order") == 0
+
+
+def test_sessions_that_the_user_names_are_read(tmp_path: Path) -> None:
+    older = aws_layout(tmp_path / "out", session="999")
+    newer = aws_layout(tmp_path / "out", session="1000")
+    trace = load(older, newer)
+    assert len(trace.sources) == 2
+    assert trace.findings.of_kind("older_session") == 0
+
+
+def test_a_source_named_twice_is_read_once(tmp_path: Path) -> None:
+    directory = aws_layout(tmp_path / "out")
+    profile(directory / "system_profile.json", 501)
+    for sources in (
+        (directory, directory),
+        (directory / "trace.json", directory),
+        (tmp_path / "out", directory),
+    ):
+        trace = load(*sources)
+        assert trace.roles(Role.OPERATOR).sum() == 1, sources
+        assert len(trace.executions) == 1, sources
+
+
+def test_rows_without_a_readable_time_are_no_capture(tmp_path: Path) -> None:
+    rows = [{"name": "nc_exec_running", "timestamp": "abc"}]
+    path = write_json(tmp_path / "system_profile.json", {"trace_event": rows})
+    with pytest.raises(NeuronTbError, match="no row that could be read"):
+        load(path)

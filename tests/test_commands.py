@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from neuron_tb.commands import main
+from neuron_tb.converters.output import own_mark
 from tests.makers import operator, write_kineto
 
 
@@ -228,3 +230,37 @@ def test_the_readme_shows_what_the_commands_print(samples: Path) -> None:
         numbers = [line for line in lines if "measured" in line]
         assert numbers
         assert set(numbers) <= shown
+
+
+def test_results_in_the_capture_are_not_read_as_captures(samples: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "naive"
+    shutil.copytree(samples / "rmsnorm" / "naive", folder)
+    assert run("convert", folder, "-o", folder / "logs").exit_code == 0
+    found = json_of("summary", folder)
+    assert found["device_total_us"] == 2354.9
+    assert [f["kind"] for f in found["findings"]] == ["own_result"]
+
+
+def test_an_interrupted_conversion_fails_the_check_and_is_replaced_without_force(
+    samples: Path, tmp_path: Path
+) -> None:
+    words = ("convert", samples / "rmsnorm" / "naive", "-o", tmp_path, "--to", "perfetto")
+    assert run(*words).exit_code == 0
+    (tmp_path / "naive.json").rename(tmp_path / "naive.json.unfinished")
+    mark = json.loads((tmp_path / "naive.json.unfinished").read_text())
+    dead = own_mark().replace(f"-{os.getpid()}-", "-4194999-")
+    (tmp_path / "naive.json.unfinished").write_text(json.dumps({**mark, "by": dead}))
+    result = run("check", tmp_path)
+    assert result.exit_code == 4
+    assert "did not end" in result.stdout
+    assert run(*words).exit_code == 0
+    assert run("check", tmp_path).exit_code == 0
+
+
+def test_names_from_a_trace_cannot_command_the_terminal(tmp_path: Path) -> None:
+    name = "a\x1b[31m\u202eb\nc"
+    path = write_kineto(tmp_path / "t.json", [operator(name, 0, 9)])
+    output = run("summary", path).stdout
+    assert "\x1b[31m" not in output
+    assert "\u202e" not in output
+    assert "a\\x1b[31m\\u202eb\\nc" in output

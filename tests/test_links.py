@@ -354,3 +354,35 @@ def test_device_events_of_the_framework_do_not_count_beside_the_cores_own_interv
     ]
     trace = load(capture(tmp_path, events, rows))
     assert linked(trace) == [("aten::mul", 30.0, "measured")]
+
+
+def test_cores_of_one_execution_may_follow_each_other(tmp_path: Path) -> None:
+    rows = [
+        row
+        for exec_id, (first, one, second, other) in enumerate(
+            [
+                (1000, 70, 1000, 70),
+                (1200, 70, 1230, 70),
+                (1400, 50, 1450, 50),
+                (1600, 30, 1650, 30),
+            ],
+            start=1,
+        )
+        for row in (
+            execution(first, one, exec_id, device_core_idx=4),
+            execution(second, other, exec_id, device_core_idx=5),
+        )
+    ]
+    trace = load(write_json(tmp_path / "system_profile.json", {"trace_events": rows}))
+    assert [us for _, us, _ in linked(trace)] == [70.0, 100.0, 100.0, 60.0]
+
+
+def test_a_measurement_stands_for_one_window(tmp_path: Path) -> None:
+    events = [
+        operator("a", 0, 50, external=1),
+        *(window("a", 60 + 100 * n, 90, 1) for n in range(3)),
+    ]
+    rows = [system_row("nrt_execute", 5, 3), execution(70, 40)]
+    trace = load(capture(tmp_path, events, rows))
+    assert [source for _, _, source in linked(trace)] == ["measured", "window", "window"]
+    assert trace.findings.of_kind("windows_beside_measurements") == 2

@@ -215,3 +215,14 @@ def test_windows_are_never_compared_with_measured_time(tmp_path: Path) -> None:
     comparison = neuron_tb.compare(measured, windows)
     assert comparison.captures[1].change_percent is None
     assert comparison.captures[1].device_source == "window"
+
+
+def test_windows_beside_measurements_make_the_total_a_lower_bound(tmp_path: Path) -> None:
+    events = [operator("a", 0, 9, external=1), operator("b", 20, 9, external=2)]
+    events += [window("a", 5, 60, 1), window("b", 25, 60, 2)]
+    write_kineto(tmp_path / "trace.json", events)
+    rows = [system_row("nrt_execute", 1, 5), execution(30, 9)]
+    write_json(tmp_path / "system_profile.json", {"trace_event": rows})
+    summary = summarize(load(tmp_path))
+    assert (summary.device_total_us, summary.lower_bound) == (9.0, True)
+    assert row(summary, "b").device_source == "window"

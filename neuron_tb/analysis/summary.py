@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+LOWER_BOUND_FINDINGS = ("events_dropped", "windows_beside_measurements")
 GROUPINGS = ("op", "kernel", "step")
 EXECUTION_NAME = "nc_exec_running"
 
@@ -139,7 +140,7 @@ def summarize(trace: Trace, by: str = "op") -> Summary:
         rows,
         context.device_total_us,
         context.source,
-        trace.findings.of_kind("events_dropped") > 0,
+        any(trace.findings.of_kind(kind) for kind in LOWER_BOUND_FINDINGS),
         why_no_device_time(trace),
         trace.findings,
     )
@@ -275,7 +276,8 @@ def _by_step(context: _Context) -> list[Row]:
 def process_label(trace: Trace, process: int) -> str:
     """What to call a process: its rank, or its process id."""
     info = trace.processes[process]
-    return f"rank {info.rank}" if info.rank is not None else f"pid {info.pid}"
+    twins = sum(other.rank == info.rank for other in trace.processes)
+    return f"rank {info.rank}" if info.rank is not None and twins == 1 else f"pid {info.pid}"
 
 
 def operator_parents(trace: Trace, operators: Int32) -> Int32:

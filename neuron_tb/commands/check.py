@@ -22,6 +22,7 @@ from neuron_tb.commands.common import (
 )
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import Progress
+from neuron_tb.converters.manifest import unfinished_runs
 
 _CHECKS = {
     "xprof": "neuron_tb.checks.xprof",
@@ -55,9 +56,17 @@ def command(out: Path, output_format: str) -> list[Report]:
 def check_all(out: Path, progress: Progress) -> list[Report]:
     """A report for every result below ``out``. Raises NeuronTbError when there is none."""
     places = _results(out)
+    unfinished = unfinished_runs(out) if out.is_dir() else []
     if not places:
         raise NeuronTbError(f"{out} holds nothing that neuron-tb convert writes.")
-    reports = []
+    reports = [
+        Report(
+            "run",
+            str(mark),
+            problems=["the conversion of this run did not end; convert it again"],
+        )
+        for mark in unfinished
+    ]
     for target, path in places:
         progress(f"checking {target}: {path.name}")
         check: Callable[[Path], Report] = import_module(_CHECKS[target]).check

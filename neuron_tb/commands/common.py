@@ -22,7 +22,7 @@ EXIT_CHECK_FAILED = 4
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-SOURCE = click.Path(path_type=Path)
+SOURCE = click.Path(path_type=Path, readable=False)
 
 format_option = click.option(
     "--format",
@@ -81,7 +81,7 @@ def _fail(error: BaseException, debug: bool) -> None:
     if debug:
         raise error
     text = " ".join(str(error).split()) or type(error).__name__
-    click.echo(f"neuron-tb: {text}", err=True)
+    click.echo(f"neuron-tb: {printable(text)}", err=True)
     sys.exit(EXIT_UNREADABLE)
 
 
@@ -98,12 +98,17 @@ def print_findings(findings: Iterable[Finding]) -> None:
     click.echo("", err=True)
     click.echo(click.style("Findings", bold=True), err=True)
     for finding in rows:
-        click.echo(f"  {finding.count:>7,} x {finding.kind}: {finding}", err=True)
+        click.echo(f"  {finding.count:>7,} x {finding.kind}: {printable(str(finding))}", err=True)
 
 
 def number(value: float | None, digits: int = 1) -> str:
     """A number with thousands separators; ``-`` when it is not known."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def printable(text: str) -> str:
+    """A name from a trace for a terminal: control and direction characters become visible."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shortened(text: str, length: int = 90) -> str:
@@ -126,11 +131,12 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    title = None if title is None else printable(title)
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading, side in columns:
         table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=10_000, color_system=None)

@@ -128,7 +128,7 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
         ("Instants", f"{facts['instants']:,}"),
         ("Counter samples", f"{facts['counter_samples']:,}"),
         ("Memory events", f"{facts['memory_events']:,}"),
-        ("Steps", ", ".join(facts["steps"][:20]) or "-"),
+        ("Steps", f"{len(facts['steps'])} ({', '.join(facts['steps'][:20])})"),
         (
             "Executions",
             f"{executions['measured']:,} measured, {executions['window']:,} windows "
