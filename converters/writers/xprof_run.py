@@ -1,0 +1,239 @@
+"""What all files of an XProf run share, and the rows that are drawn on tracks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from neuron_tb.converters.findings import Finding, Findings
+from neuron_tb.converters.hardware import SOURCE, Chip, Peaks, peaks_per_logical_core
+from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
+from neuron_tb.converters.writers import xprof_plan as plans
+from neuron_tb.converters.writers.xspace import Plane, Stat, Text
+
+
+@dataclass
+class Run:
+    """What all files of a run share."""
+
+    trace: Trace
+    chip: Chip | None
+    zero_ns: int
+    findings: Findings
+    steps: plans.Steps
+    placement: plans.Placement
+    operators: plans.Operators
+    arrows: plans.Arrows
+    shapes: Shapes
+    step_of_slice: Int64
+    beside: NDArray[np.bool_]
+    """Device slices that are drawn in the CUSTOM plane."""
+    on_host: NDArray[np.bool_]
+    """Slices that are drawn in the host's plane."""
+    utf8: bool
+    run_ids: int = 0
+
+    @classmethod
+    def of(cls, trace: Trace, chip: Chip | None) -> Run:
+        """Decide everything that does not depend on the file."""
+        findings = Findings()
+        steps = plans.steps_of(trace, range(len(trace.processes)))
+        placement = plans.place(trace, steps, findings)
+        plans.report_missing_steps(placement, steps, findings)
+        arrows = plans.arrows_of(trace, placement.row, findings)
+        counted = trace.executions.take(placement.row)
+        beside, on_host = _where_drawn(trace)
+        return cls(
+            trace,
+            chip,
+            trace.time_range()[0],
+            findings,
+            steps,
+            placement,
+            plans.Operators(trace, counted),
+            arrows,
+            Shapes.of(trace, counted.operator),
+            _step_of_slice(trace),
+            beside,
+            on_host,
+            _is_utf8(trace.arguments),
+        )
+
+    def warnings(self) -> list[str]:
+        """Sentences for the overview page: the capture's findings, then this format's."""
+        sentences = [_sentence(finding) for finding in self.trace.findings]
+        if self.chip and any(d.family == "neuron" for d in self.trace.devices):
+            sentences.append(f"peak figures of {self.chip.name} are published ones ({SOURCE})")
+        if self.steps.label and not self.trace.findings.of_kind("no_steps"):
+            sentences.append("no step is marked; the whole capture is one step called capture")
+        return sentences + [_sentence(finding) for finding in self.findings]
+
+    def text(self, starts: Int64, lengths: Int32) -> Text:
+        """The arguments of rows, as the one string stat ``arguments`` (the source's JSON)."""
+        if self.utf8:
+            return Text("arguments", self.trace.arguments, starts, lengths.astype(np.int64))
+        texts = [
+            self.trace.arguments[start : start + length].decode("utf-8", "replace").encode()
+            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        ]
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        return Text("arguments", b"".join(texts), np.cumsum(sizes) - sizes, sizes)
+
+    def peaks(self, device: int) -> Peaks | None:
+        """Published peaks of a NeuronCore, when the instance type is known."""
+        if self.chip is None or self.trace.devices[device].family != "neuron":
+            return None
+        tracks = self.trace.tracks
+        physical = {t.physical_core for t in tracks if t.device == device} - {None}
+        return peaks_per_logical_core(self.chip, len(physical) or None)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Slices and instants to be drawn on tracks; ``slice`` is NONE for an instant."""
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    category: Int32
+    track: Int32
+    args_start: Int64
+    args_length: Int32
+    role: NDArray[np.uint8]
+    slice: Int64
+
+    @classmethod
+    def of(cls, trace: Trace, slices: NDArray[np.intp], instants: NDArray[np.intp]) -> Rows:
+        """These slices and instants, in this order."""
+        s, i = trace.slices, trace.instants
+
+        def both(attribute: str) -> NDArray[np.int64]:
+            return np.concatenate([getattr(s, attribute)[slices], getattr(i, attribute)[instants]])
+
+        return cls(
+            np.concatenate([s.start_ns[slices], i.time_ns[instants]]),
+            np.concatenate([s.duration_ns[slices], np.zeros(len(instants), np.int64)]),
+            both("name").astype(np.int32),
+            both("category").astype(np.int32),
+            both("track").astype(np.int32),
+            both("args_start"),
+            both("args_length").astype(np.int32),
+            np.concatenate([s.role[slices], np.full(len(instants), Role.OTHER, np.uint8)]),
+            np.concatenate([slices, np.full(len(instants), NONE)]).astype(np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The operators' recorded shapes: texts, and for each row of the placement which it has."""
+
+    texts: list[str]
+    dims: Int64
+    types: Int64
+
+    @classmethod
+    def of(cls, trace: Trace, operators: Int32) -> Shapes:
+        """Decodes the arguments of each operator once (one Python call per operator)."""
+        numbers: dict[bytes, int] = {}
+        used, inverse = np.unique(operators, return_inverse=True)
+        found = np.full((len(used), 2), NONE, np.int64)
+        for place, row in enumerate(used.tolist()):
+            raw = b"" if row == NONE else trace.raw_args(row)
+            if b'"Input ' not in raw:
+                continue
+            try:
+                shapes = _decode_shapes(raw)
+            except msgspec.DecodeError:
+                continue
+            for column, value in enumerate((shapes.dims, shapes.types)):
+                if bytes(value):
+                    found[place, column] = numbers.setdefault(bytes(value), len(numbers))
+        texts = [text.decode("utf-8", "replace") for text in numbers]
+        return cls(texts, found[inverse, 0], found[inverse, 1])
+
+    def stats(self, plane: Plane, rows: NDArray[np.intp]) -> list[Stat]:
+        """The two stats of these rows of the placement."""
+        stats = []
+        for name, column in (("Input Dims", self.dims[rows]), ("Input type", self.types[rows])):
+            used, inverse = np.unique(column, return_inverse=True)
+            ids = plane.texts("" if n == NONE else self.texts[n] for n in used.tolist())
+            stats.append(Stat(name, ids[inverse], column != NONE, refers=True))
+        return stats
+
+
+class _Recorded(msgspec.Struct):
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
+    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b""))
+
+
+_decode_shapes = msgspec.json.Decoder(_Recorded).decode
+
+
+def _where_drawn(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Device slices for the CUSTOM plane and slices for the host's plane; the rest are operators.
+
+    An execution with one device row is that row; the rows of one with several are drawn beside
+    it. A window that a measurement replaces stays on the host, as the host saw it.
+    """
+    execution, executions = trace.execution_of_slice, trace.executions
+    on_device = trace.slice_device != NONE
+    if not len(executions):
+        return on_device, ~on_device
+    rows = np.bincount(execution[execution != NONE], minlength=len(executions))
+    counted = (execution != NONE) & executions.counted[execution]
+    replaced = (execution != NONE) & ~executions.counted[execution]
+    is_operator = counted & on_device & (rows[execution] == 1)
+    return on_device & ~is_operator & ~replaced, ~on_device | replaced
+
+
+def _step_of_slice(trace: Trace) -> Int64:
+    numbers = np.full(len(trace.slices), NONE, np.int64)
+    marked = trace.steps.slice != NONE
+    numbers[trace.steps.slice[marked]] = trace.steps.number[marked]
+    return numbers
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.count} x {finding}" if finding.count > 1 else str(finding)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class Labels:
+    """What one file's processes and devices are called; numbers only where names are equal."""
+
+    def __init__(self, trace: Trace, processes: Sequence[int], devices: Sequence[int]) -> None:
+        self._trace, self._processes, self._devices = trace, processes, devices
+
+    def prefix(self, process: int) -> str:
+        """What stands before the rows of a process: nothing when the file has only one."""
+        if len(self._processes) < 2:
+            return ""
+        rank, pid = self._trace.processes[process].rank, self._trace.processes[process].pid
+        return f"pid {pid}: " if rank is None else f"rank {rank}: "
+
+    def device(self, device: int) -> str:
+        """The name of a device."""
+        own = self._trace.devices[device]
+        same = [n for n in self._devices if self._same_name(n, device)]
+        number = f" #{own.index}" if len(same) > 1 else ""
+        return f"{self.prefix(own.process)}{own.name}{number}"
+
+    def _same_name(self, one: int, other: int) -> bool:
+        a, b = self._trace.devices[one], self._trace.devices[other]
+        return a.process == b.process and a.name == b.name
+
+
+def group(step: Int64) -> Stat:
+    """The stat by which XProf gives an event to a step; NONE for no step."""
+    return Stat("group_id", step, step != NONE)
