@@ -40,11 +40,11 @@ from neuron_tb.converters.writers.chrome_json import (
     slice_heads,
     slice_lines,
 )
+from neuron_tb.converters.writers.cuda_translation import Translation
 from neuron_tb.converters.writers.cuda_words import (
     CATEGORY_OF_KIND,
     WINDOW_NOTE,
     Kind,
-    Translation,
     transfer_name,
 )
 

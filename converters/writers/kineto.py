@@ -41,13 +41,8 @@ from neuron_tb.converters.writers.cuda_events import (
     translated_memory,
     write_events,
 )
-from neuron_tb.converters.writers.cuda_words import (
-    CALL_OF_KIND,
-    Kind,
-    collective,
-    device_properties,
-    translate,
-)
+from neuron_tb.converters.writers.cuda_translation import device_properties, translate
+from neuron_tb.converters.writers.cuda_words import CALL_OF_KIND, Kind, collective
 
 TARGET = "kineto"
 _FILE_NAME = re.compile(r"rank\d+\.trace\.json\.gz")

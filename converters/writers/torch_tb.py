@@ -12,7 +12,6 @@ never again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from neuron_tb.converters.trace import (
     NONE,
     Bools,
     ClockKind,
-    Float64,
     Int32,
     Int64,
     Role,
@@ -48,7 +46,6 @@ from neuron_tb.converters.writers.cuda_events import (
     base_metadata,
     draw_kernels,
     external_ids,
-    fresh_numbers,
     kernel_names,
     process_counters,
     process_flows,
@@ -57,9 +54,12 @@ from neuron_tb.converters.writers.cuda_events import (
     translated_memory,
     write_events,
 )
-from neuron_tb.converters.writers.cuda_words import collective, device_properties, translate
+from neuron_tb.converters.writers.cuda_translation import device_properties, translate
+from neuron_tb.converters.writers.torch_tb_arrows import arrows_would_lose_rows
+from neuron_tb.converters.writers.torch_tb_collectives import add_collectives, find_collectives
+from neuron_tb.converters.writers.torch_tb_doubles import keep_half_microseconds, keep_touching_ends
+from neuron_tb.converters.writers.torch_tb_steps import steps_without_time
 from neuron_tb.converters.writers.torch_tb_words import (
-    COLLECTIVES,
     MODULE_ID,
     SIZE_KEYS,
     STEP,
@@ -68,7 +68,6 @@ from neuron_tb.converters.writers.torch_tb_words import (
     has_consistent_sizes,
     renamed_unless,
     says_external_id,
-    tensor_sizes,
 )
 
 TARGET = "torch-tb"
@@ -199,8 +198,8 @@ class _Plan:
         self._limit_depth()
         self._link()
         self._hide_steps()
-        self._exact_ends()
-        self._exact_halves()
+        keep_touching_ends(self.events, self.tree)
+        keep_half_microseconds(self.events)
         flow_category = self._flow_categories()
         # The plugin looks the host up as device -1: the last one of the list.
         names, arguments, self.memory_devices = translated_memory(self.t, MOST_DEVICES, -1)
@@ -330,7 +329,7 @@ class _Plan:
 
     def _link(self) -> None:
         t, events, calls = self.t, self.events, self.t.calls
-        collectives = self._collectives()
+        collectives = find_collectives(t, self.names, self.known_collective)
         known = np.flatnonzero(self.known_collective & self.tree).astype(np.int32)
         used = np.concatenate([calls.operator, known])
         ids, _ = external_ids(t, used)
@@ -342,7 +341,7 @@ class _Plan:
         # 0: belongs to no operator. The plugin gives such calls to the root of their thread.
         of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
         of_kernel = of_call[t.kernels.call]
-        self._add_collectives(collectives, ids, of_kernel)
+        add_collectives(events, self.names, self.known_collective, collectives, ids, of_kernel)
         names = [self._without_tensor_core(name) for name in kernel_names(t)]
         draw_kernels(events, names, of_kernel)
         for call in np.flatnonzero(calls.row != NONE).tolist():
@@ -378,140 +377,12 @@ class _Plan:
         for row in np.flatnonzero(zero).tolist():
             self.events.arguments[row] = edited(self.events.arguments[row], {}, moved)
 
-    # -- collectives ------------------------------------------------------------------------
-
-    def _collectives(self) -> _Collectives:
-        """Kernels that are collectives, and the source's own row of that call where it has one."""
-        t, names = self.t, self.names
-        kernels, calls = t.kernels, t.calls
-        executions = self.trace.executions.take(kernels.execution)
-        own = self.trace.slices.name[executions.slice]
-        operator = calls.operator[kernels.call]
-        by_operator = np.where(operator != NONE, t.name[operator], own)
-        kinds: list[str] = []
-        found: list[int] = []
-        for number in np.flatnonzero(names.any_collective[by_operator] | names.any_collective[own]):
-            if executions.transfer[number]:
-                continue
-            strings = self.trace.strings
-            kind = collective(strings[by_operator[number]]) or collective(strings[own[number]])
-            if kind in COLLECTIVES:
-                found.append(int(number))
-                kinds.append(str(kind))
-            else:
-                self.findings.add(
-                    "collective_not_translated",
-                    "the plugin's Distributed view has no word for some collectives "
-                    "(all-to-all, send, receive, barrier)",
-                )
-        kernel = np.array(found, np.intp)
-        row = np.where(operator != NONE, operator, calls.row[kernels.call])[kernel]
-        known = np.full(len(kernel), NONE, np.int32)
-        while (row != NONE).any():
-            hit = (row != NONE) & self.known_collective[row] & (known == NONE)
-            known[hit] = row[hit]
-            row = np.where(row != NONE, t.parent[row], NONE)
-        return _Collectives(kernel, kinds, known, operator[kernel])
-
-    def _add_collectives(self, found: _Collectives, ids: Int64, of_kernel: Int64) -> None:
-        """The Distributed view wants a host row as long as the device work, with an id of its own.
-
-        The operator keeps its device time: it is found through the call, which keeps the
-        operator's id.
-        """
-        t, kernels = self.t, self.t.kernels
-        known = found.row != NONE
-        of_kernel[found.kernel[known]] = ids[found.row[known]]
-        new = np.flatnonzero(~known)
-        fresh = fresh_numbers(ids, len(new))
-        of_kernel[found.kernel[new]] = fresh
-        if (
-            len(
-                self.names.libraries(t.name[self.known_collective])
-                | ({"nccl"} if len(new) else set())
-            )
-            > 1
-        ):
-            self.findings.add(
-                "collective_libraries_mixed",
-                "the capture has collectives of several libraries: the plugin shows no "
-                "Distributed view then",
-            )
-        if not len(new):
-            return
-        rows = found.kernel[new]
-        lane = lay_out(
-            np.zeros(len(rows), np.int32), kernels.start_ns[rows], kernels.duration_ns[rows]
-        ).lane
-        places = [
-            t.new_place("collectives on the device (for the Distributed view)")
-            for _ in range(int(lane.max(initial=0)) + 1)
-        ]
-        sizes = self._sizes_of(found.operator[new])
-        arguments = [
-            {"External id": external, **size}
-            for external, size in zip(fresh.tolist(), sizes, strict=True)
-        ]
-        self.events.add(
-            kernels.start_ns[rows],
-            kernels.duration_ns[rows],
-            "user_annotation",
-            [f"nccl:{found.kind[number]}" for number in new.tolist()],
-            np.array(places, np.int32)[lane],
-            arguments,
-            "the device's interval of a collective, under the name that the Distributed view knows",
-        )
-
-    def _sizes_of(self, operators: Int32) -> list[dict[str, Any]]:
-        """Dimensions and types of each operator's tensors, said by it or by a row inside it."""
-        t, arguments = self.t, self.events.arguments
-        found: dict[int, dict[str, Any]] = {}
-        owner = np.full(len(t.rows), NONE, np.int32)
-        inside = np.unique(operators[operators != NONE])
-        owner[inside] = inside
-        while len(inside):
-            for row in inside.tolist():
-                sizes = tensor_sizes(decoded_lazily(arguments[row]))
-                if sizes:
-                    found.setdefault(int(owner[row]), sizes)
-            children = np.flatnonzero((t.parent != NONE) & np.isin(t.parent, inside))
-            owner[children] = owner[t.parent[children]]
-            inside = children.astype(np.int32)
-        return [found.get(operator, {}) for operator in operators.tolist()]
-
     # -- steps ------------------------------------------------------------------------------
 
     def _hide_steps(self) -> None:
-        """Hide steps that would have no length in the plugin, which divides by it.
-
-        A step begins there when the device work of the one before has ended; one that launches
-        nothing meanwhile has no time left.
-        """
-        t, events = self.t, self.events
-        calls, kernels = t.calls, t.kernels
-        rows = np.flatnonzero(self.step)
-        rows = rows[np.argsort(t.start_ns[rows], kind="stable")]
-        has_runtime = (calls.row != NONE) | calls.unrecorded
-        cause = np.where(calls.row != NONE, calls.row, calls.operator)
-        start = t.start_ns[cause]
-        end = np.where(calls.row != NONE, t.start_ns[cause] + t.duration_ns[cause], start)
-        first, last = _ranges(
-            kernels.call, kernels.start_ns, kernels.start_ns + kernels.duration_ns, len(cause)
-        )
-        order = np.flatnonzero(has_runtime)
-        order = order[np.argsort(start[order], kind="stable")]
-        host = [(int(start[c]), int(end[c]), int(first[c]), int(last[c])) for c in order]
-        kernel_ends = t.kernels.start_ns + t.kernels.duration_ns
-        hidden: list[int] = []
-        while len(rows):
-            steps = [(int(t.start_ns[r]), int(t.start_ns[r] + t.duration_ns[r])) for r in rows]
-            empty = _empty_steps(steps, host, kernel_ends, kernels.call, order)
-            if not empty.any():
-                break
-            hidden += rows[empty].tolist()
-            rows = rows[~empty]
-        gone = np.array(hidden, np.intp)
-        events.set_category(gone, "step_annotation")
+        """Hide steps that would have no length in the plugin, which divides by it."""
+        gone = steps_without_time(self.t, self.step)
+        self.events.set_category(gone, "step_annotation")
         self.step[gone] = self.tree[gone] = False
         self._nest()
         self.findings.add(
@@ -520,62 +391,6 @@ class _Plan:
             "of their own in the plugin: they are drawn in the Trace view only",
             len(gone),
         )
-
-    def _exact_ends(self) -> None:
-        """Durations whose sum with the start is the end, in doubles, where ends touch.
-
-        The plugin adds start and duration as doubles and compares the sums: 0.1 + 0.2 > 0.3
-        would put a child outside its parent, or a row into its neighbour, and drop it. Only the
-        text of the duration changes, by far less than the nanosecond that the source resolves.
-        """
-        events = self.events
-        rows = np.flatnonzero(self.tree)
-        start, duration = events.start_ns[rows] - self.base_ns, events.duration_ns[rows]
-        end, place = start + duration, events.place[rows].astype(np.int64)
-        times = np.concatenate([start, end])
-        _, code = np.unique(times, return_inverse=True)
-        code = code.reshape(-1) + np.concatenate([place, place]) * (len(times) + 1)
-        _, code, count = np.unique(code, return_inverse=True, return_counts=True)
-        touches = count[code.reshape(-1)[len(rows) :]] > 1
-        begin, stop = start / 1000, end / 1000
-        wrong = np.flatnonzero(touches & (begin + duration / 1000 != stop))
-        self._set_ends(rows[wrong], begin[wrong], stop[wrong])
-
-    def _set_ends(self, rows: NDArray[Any], start: Float64, end: Float64) -> None:
-        """Write durations that added to these starts give these ends, as doubles."""
-        exact = end - start
-        for _ in range(4):
-            total = start + exact
-            exact = np.where(total > end, np.nextafter(exact, -np.inf), exact)
-            exact = np.where(total < end, np.nextafter(exact, np.inf), exact)
-        for row, value in zip(rows.tolist(), exact.tolist(), strict=True):
-            self.events.durations[row] = repr(value)
-
-    def _exact_halves(self) -> None:
-        """Keep the device time of an operator on its side of a half microsecond.
-
-        The plugin's table rounds sums of doubles, half to even: 1164.5 must not become 1165
-        because the sum was off by its last bit.
-        """
-        t, kernels = self.t, self.t.kernels
-        operator = t.calls.operator[kernels.call]
-        linked = np.flatnonzero(operator != NONE)
-        name = t.name[operator[linked]]
-        total = np.zeros(len(self.trace.strings), np.int64)
-        np.add.at(total, name, kernels.duration_ns[linked])
-        half = total[name] % 1000 == 500
-        down = total[name][half] // 1000 % 2 == 0
-        rows = linked[half]
-        start, length = (
-            (kernels.start_ns[rows] - self.base_ns) / 1000,
-            kernels.duration_ns[rows] / 1000,
-        )
-        end = start + length
-        for _ in range(4):
-            wrong = np.where(down, end - start >= length, end - start <= length)
-            end = np.where(wrong, np.nextafter(end, np.where(down, -np.inf, np.inf)), end)
-        some = length > 0
-        self._set_ends(kernels.row[rows][some], start[some], end[some])
 
     # -- flows, memory, head ----------------------------------------------------------------
 
@@ -587,70 +402,20 @@ class _Plan:
         backward = names.forward_backward[kind] if len(kind) else np.zeros(0, np.bool_)
         if not backward.any():
             return category
-        reason = self._arrows_would_lose_rows(source[backward], target[backward])
+        reason = arrows_would_lose_rows(
+            self.t,
+            names,
+            self.tree,
+            self.step,
+            self.tree_parent,
+            source[backward],
+            target[backward],
+        )
         if reason:
             self.findings.add("backward_not_shown", reason, int(np.count_nonzero(backward)))
         else:
             category[backward] = self.events.words.intern("forward_backward")
         return category
-
-    def _arrows_would_lose_rows(self, source: Int32, target: Int32) -> str:
-        """Why the plugin must not get arrows from forward to backward operators, "" if it may.
-
-        With modules in a capture it rebuilds the tree from these arrows: backward work without
-        an arrow, or whose forward operator is in no module, drops out of all tables, and a
-        module without backward work loses the file.
-        """
-        t = self.t
-        module = self.tree & (t.role == Role.PYTHON)
-        if not module.any():
-            return ""
-        backward = self.tree & self.names.backward[t.name]
-        step = self.step
-        parent = self.tree_parent
-        top = backward & ((parent == NONE) | step[parent])
-        root = self._ancestor(target, top)
-        accumulate = t.name == self.names.accumulate
-        matched, count = np.unique(root[root != NONE], return_counts=True)
-        groups = np.flatnonzero(top & ~accumulate)
-        in_module = self._ancestor(source, module) != NONE
-        around_sources = np.zeros(len(module), np.bool_)
-        row = source.copy()
-        while (row != NONE).any():
-            around_sources[row[row != NONE]] = True
-            row = np.where(row != NONE, parent[row], NONE)
-        first = np.flatnonzero(top)
-        first = first[np.lexsort((t.start_ns[first], t.place[first]))]
-        starts_group = np.diff(t.place[first], prepend=NONE) != 0
-        fine = (
-            len(matched) == len(groups)
-            and not accumulate[matched].any()
-            and bool((count == 1).all())
-            and bool((root != NONE).all())
-            and bool(in_module.all())
-            and bool(around_sources[module].all())
-            and not accumulate[first[starts_group]].any()
-            and bool(
-                (self._ancestor(np.flatnonzero(module).astype(np.int32), backward) == NONE).all()
-            )
-        )
-        return (
-            ""
-            if fine
-            else (
-                "arrows from forward to backward operators keep the source's category: with them "
-                "the plugin would drop backward work that lies in no module from its tables"
-            )
-        )
-
-    def _ancestor(self, rows: Int32, among: Bools) -> Int32:
-        """The nearest row strictly around each row that is one of ``among``, NONE without one."""
-        row = self.tree_parent[rows]
-        searching = (row != NONE) & ~among[row]
-        while searching.any():
-            row = np.where(searching, self.tree_parent[row], row)
-            searching = (row != NONE) & ~among[row]
-        return row
 
     def _head(self) -> dict[str, Any]:
         t = self.t
@@ -678,63 +443,3 @@ class _Plan:
             capacity = properties[-1].get("totalGlobalMem")
             if isinstance(capacity, int) and peak > 0.9 * capacity:
                 del properties[-1]["totalGlobalMem"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Collectives:
-    """Kernels that are collectives: number, kind, the source's own row of the call, operator."""
-
-    kernel: NDArray[np.intp]
-    kind: list[str]
-    row: Int32
-    operator: Int32
-
-
-def _empty_steps(
-    steps: list[tuple[int, int]],
-    calls: list[tuple[int, int, int, int]],
-    kernel_ends: Int64,
-    call_of_kernel: Int32,
-    order: NDArray[np.intp],
-) -> Bools:
-    """Which steps (in order of start) the plugin would give no length.
-
-    ``calls``: start, end, first and last device time, in order of start; ``order``: their numbers.
-    """
-    spans: list[tuple[int, int] | None] = [None] * len(steps)
-    inside = np.zeros(int(call_of_kernel.max(initial=-1)) + 1, np.bool_)
-    step = 0
-    for number, (start, end, first, last) in zip(order.tolist(), calls, strict=True):
-        while step < len(steps) and start >= steps[step][1] and end > steps[step][1]:
-            step += 1
-        if step == len(steps):
-            break
-        if start < steps[step][0] or end > steps[step][1]:
-            continue
-        span = spans[step]
-        spans[step] = (first, last) if span is None else (min(span[0], first), max(span[1], last))
-        inside[number] = True
-    ends = np.array([end for _, end in steps], np.int64)
-    starts = np.array([start for start, _ in steps], np.int64)
-    if not any(spans):
-        return ends <= starts
-    previous = steps[0][0]
-    if spans[0] is not None:
-        earlier = kernel_ends[~inside[call_of_kernel]]
-        earlier = earlier[earlier < spans[0][0]]
-        previous = max(previous, int(earlier.max(initial=previous)))
-    empty = np.zeros(len(steps), np.bool_)
-    for number, (start, end) in enumerate(steps):
-        begin = max(previous, start)
-        span = spans[number]
-        previous = max(end, begin) if span is None else max(end, span[1], begin)
-        empty[number] = previous <= begin
-    return empty
-
-
-def _ranges(group: Int32, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, group, start)
-    np.maximum.at(last, group, end)
-    return first, last
