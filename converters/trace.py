@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from neuron_tb.converters.arguments import Arguments, Text
 from neuron_tb.converters.findings import Findings
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Slices(Columns):
     :class:`Role`. ``external_id`` (Kineto's id shared by an operator and its device work),
     ``correlation`` (runtime call to device row), ``sequence_id`` (Neuron's asynchronous sequence
     number: 16-bit unit, 48-bit counter), ``exec_id`` (one execution of a NeuronCore): NONE when
-    absent. ``args_start``, ``args_length``: bytes in ``Trace.arguments`` (length 0: none).
+    absent. ``args_start``, ``args_length``: bytes of ``Trace.arguments`` (length 0: none).
     """
 
     start_ns: Int64 = column(np.int64)
@@ -327,7 +328,7 @@ class Trace:
     counters: Counters = field(default_factory=Counters.empty)
     memory: MemoryEvents = field(default_factory=MemoryEvents.empty)
     flows: Flows = field(default_factory=Flows.empty)
-    arguments: bytes = b""
+    arguments: Arguments = field(default_factory=Arguments)
     clock: Clock = field(default_factory=Clock)
     metadata: list[dict[str, Any]] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
@@ -346,8 +347,7 @@ class Trace:
     def raw_args(self, row: int, of: Slices | Instants | None = None) -> bytes:
         """The arguments of a slice (or of a row of ``of``) as the JSON text of the source."""
         columns = self.slices if of is None else of
-        start = int(columns.args_start[row])
-        return self.arguments[start : start + int(columns.args_length[row])]
+        return self.arguments.text(int(columns.args_start[row]), int(columns.args_length[row]))
 
     def track_column(self, attribute: str) -> Int32:
         """An integer attribute of every track (NONE where it is None), shape (tracks,)."""
@@ -491,7 +491,7 @@ def merge(name: str, traces: Sequence[Trace]) -> Trace:
     parts: dict[str, list[Any]] = {
         k: [] for k in ("slices", "instants", "counters", "memory", "flows")
     }
-    arguments: list[bytes] = []
+    arguments: list[Text] = []
     offset = 0
     for trace in traces:
         strings = table.intern_all(trace.strings, len(trace.strings))
@@ -541,7 +541,7 @@ def merge(name: str, traces: Sequence[Trace]) -> Trace:
         ]
         merged.findings.extend(trace.findings)
         merged.sources += trace.sources
-        arguments.append(trace.arguments)
+        arguments += trace.arguments.pieces
         offset += len(trace.arguments)
     merged.strings = table.strings
     merged.slices = Slices.concatenate(parts["slices"])
@@ -549,7 +549,7 @@ def merge(name: str, traces: Sequence[Trace]) -> Trace:
     merged.counters = Counters.concatenate(parts["counters"])
     merged.memory = MemoryEvents.concatenate(parts["memory"])
     merged.flows = Flows.concatenate(parts["flows"])
-    merged.arguments = b"".join(arguments)
+    merged.arguments = Arguments(arguments)
     return merged
 
 

@@ -15,6 +15,7 @@ import pytest
 from neuron_tb.checks import consumer
 from neuron_tb.checks import xprof as xprof_check
 from neuron_tb.checks.xspace import message_class
+from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import ClockKind, Counters, Trace, Track, TrackKind
@@ -999,7 +1000,10 @@ def test_arguments_give_way_when_a_file_would_be_too_long(
 
 def test_arguments_that_are_no_utf8_do_not_spoil_the_file(tmp_path: Path) -> None:
     trace = load(eager(tmp_path))
-    trace.arguments = trace.arguments.replace(b"External id", b"External \xff\xfe")
+    damaged = [
+        piece[:].replace(b"External id", b"External \xff\xfe") for piece in trace.arguments.pieces
+    ]
+    trace.arguments = Arguments(damaged)
     file = converted(trace, tmp_path / "out")
     texts = [e.stats.get("arguments", "") for e in file.line("/host:CPU", "thread 501")]
     assert any("\ufffd" in text for text in texts)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
 
 Number = int | float | str | None
@@ -40,9 +41,9 @@ class ArgumentStore:
         self._size += len(text)
         return starts, lengths.astype(np.int32)
 
-    def tobytes(self) -> bytes:
-        """All texts, back to back."""
-        return b"".join(self._parts)
+    def arguments(self) -> Arguments:
+        """All texts."""
+        return Arguments([b"".join(self._parts)])
 
 
 _NO_ARGUMENTS = frozenset((b"", b"null", b"{}"))

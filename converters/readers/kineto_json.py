@@ -208,7 +208,7 @@ class _Reader:
         self._place(trace, rows, instants, self._within_clock(clock, counters))
         self._flows(trace, by_phase["s"] + by_phase["t"] + by_phase["f"])
         trace.strings = self.table.strings
-        trace.arguments = self.store.tobytes()
+        trace.arguments = self.store.arguments()
         return trace
 
     # -- decoding ---------------------------------------------------------------------------

@@ -238,7 +238,7 @@ class NeuronTraceBuilder:
         if len(times_of_rows) and float(np.median(times_of_rows)) < EARLIEST_EPOCH_NS:
             trace.clock = Clock(ClockKind.RELATIVE)
         trace.strings = self._table.strings
-        trace.arguments = self._store.tobytes()
+        trace.arguments = self._store.arguments()
         trace.metadata = [
             dict(metadata or {}) if p == 0 else {} for p in range(len(trace.processes))
         ]

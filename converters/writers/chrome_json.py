@@ -138,13 +138,8 @@ def microseconds(ns: Int64) -> list[str]:
 
 def argument_texts(trace: Trace, columns: Slices | Instants | MemoryEvents) -> list[str]:
     """The arguments of every row as JSON text, "" for none; each is one line."""
-    text = trace.arguments
-    starts = columns.args_start
-    ends = starts + columns.args_length
-    found = [
-        text[start:end].decode("latin-1")
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    ]
+    raws = trace.arguments.texts(columns.args_start, columns.args_length)
+    found = [raw.decode("latin-1") for raw in raws]
     return [_as_object(t) if t and (t[0] != "{" or "\n" in t) else t for t in found]
 
 

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from neuron_tb.converters import wire
+from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.trace import Int32, Int64
 from neuron_tb.converters.wire import Ragged, Rows
 
@@ -46,7 +47,7 @@ class Annotations:
     encoded until then.
     """
 
-    def __init__(self, source: bytes) -> None:
+    def __init__(self, source: Arguments) -> None:
         self._source = source
         self._names: dict[str, int] = {}
         self._strings: dict[str, int] = {}
@@ -70,12 +71,9 @@ class Annotations:
         encoded = [b""] * len(starts)
         shapes: dict[tuple[str, ...], tuple[list[int], list[_Texts]]] = {}
         present = np.flatnonzero(lengths)
-        ends = starts[present] + lengths[present]
-        source = self._source
-        for row, start, end in zip(
-            present.tolist(), starts[present].tolist(), ends.tolist(), strict=True
-        ):
-            values = _values(source[start:end])
+        texts = self._source.texts(starts[present], lengths[present])
+        for row, text in zip(present.tolist(), texts, strict=True):
+            values = _values(text)
             keys = tuple(values)
             shape = shapes.get(keys)
             if shape is None:

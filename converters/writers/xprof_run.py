@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.hardware import SOURCE, Chip, Peaks, peaks_per_logical_core
 from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
@@ -60,7 +61,7 @@ class Run:
             _step_of_slice(trace),
             beside,
             on_host,
-            _is_utf8(trace.arguments),
+            trace.arguments.is_utf8(),
         )
 
     def warnings(self) -> list[str]:
@@ -76,12 +77,10 @@ class Run:
         """The arguments of rows, as the one string stat ``arguments`` (the source's JSON)."""
         if self.utf8:
             return Text("arguments", self.trace.arguments, starts, lengths.astype(np.int64))
-        texts = [
-            self.trace.arguments[start : start + length].decode("utf-8", "replace").encode()
-            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
-        ]
+        raws = self.trace.arguments.texts(starts, lengths)
+        texts = [raw.decode("utf-8", "replace").encode() for raw in raws]
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        return Text("arguments", b"".join(texts), np.cumsum(sizes) - sizes, sizes)
+        return Text("arguments", Arguments([b"".join(texts)]), np.cumsum(sizes) - sizes, sizes)
 
     def peaks(self, device: int) -> Peaks | None:
         """Published peaks of a NeuronCore, when the instance type is known."""
@@ -199,14 +198,6 @@ def _step_of_slice(trace: Trace) -> Int64:
 
 def _sentence(finding: Finding) -> str:
     return f"{finding.count} x {finding}" if finding.count > 1 else str(finding)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class Labels:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters import wire
+from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.trace import Bools, Int64
 
 _ROWS_AT_ONCE = 1 << 15
@@ -46,7 +47,7 @@ class Text:
     """
 
     name: str
-    data: bytes
+    data: Arguments
     starts: Int64
     lengths: Int64
 
@@ -184,7 +185,8 @@ class Plane:
         key = wire.constant(wire.encode_field(1, self.text(text.name)), len(events))
         fields.append(wire.message_field(4, wire.side_by_side(key, value), present, lengths))
         event = wire.message_field(4, wire.side_by_side(*fields), tail=lengths)
-        return wire.splice(event, wire.Ragged.gather(text.data, text.starts, lengths))
+        texts = text.data.joined(text.starts, lengths)
+        return wire.splice(event, wire.Ragged(np.frombuffer(texts, np.uint8), lengths))
 
     def _stat_column(self, stat: Stat) -> wire.Rows:
         key = wire.constant(wire.encode_field(1, self.text(stat.name)), len(stat.values))

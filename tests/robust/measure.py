@@ -142,7 +142,7 @@ def _compare_slices(original: Text, intact: list[int], path: Path, result: Resul
 
 def _arguments(trace: Trace, row: int) -> Any:
     start, length = int(trace.slices.args_start[row]), int(trace.slices.args_length[row])
-    return json.loads(trace.arguments[start : start + length] or b"{}")
+    return json.loads(trace.arguments.text(start, length) or b"{}")
 
 
 def _canonical(row: Any) -> str:
