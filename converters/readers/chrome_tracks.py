@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from neuron_tb.converters.readers.chrome_pairs import AsyncRow
 from neuron_tb.converters.readers.columns import integer
 from neuron_tb.converters.readers.document import Context
 from neuron_tb.converters.trace import (
@@ -225,13 +226,17 @@ class Places:
             )
 
         def on_host() -> Track:
+            if isinstance(tid, AsyncRow):
+                process = self._processes.number(pid)
+                return Track(process, TrackKind.OTHER, str(tid), shown)
             kind = TrackKind.OTHER if pid in PROFILER_PIDS else TrackKind.THREAD
             name = "profiler marks" if tid == "" else str(named or f"thread {tid}").strip()
             if kind is TrackKind.OTHER and tid != "":
                 name = str(tid)
             return Track(self._processes.number(pid), kind, name, shown, sort_index=order)
 
-        if device == NONE and pid in self._device_of_pid and not self._is_process(pid):
+        on_thread = device == NONE and not isinstance(tid, AsyncRow)
+        if on_thread and pid in self._device_of_pid and not self._is_process(pid):
             device = self._device_of_pid[pid]
         key_of_track = (thread, device, "window" if window else "")
         return self._get(key_of_track, on_host if device == NONE else on_device)

@@ -22,6 +22,17 @@ import numpy as np
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import innermost_around
+from neuron_tb.converters.readers.chrome_flows import bound_ends, family
+from neuron_tb.converters.readers.chrome_pairs import (
+    BEGINS,
+    ENDS,
+    ENDS_OF_PAIRS,
+    POINTS,
+    AsyncRow,
+    asynchronous,
+    in_order_of_time,
+    pair,
+)
 from neuron_tb.converters.readers.chrome_tracks import (
     Devices,
     Key,
@@ -40,6 +51,12 @@ from neuron_tb.converters.readers.columns import (
     nanoseconds,
 )
 from neuron_tb.converters.readers.document import Context, Document
+from neuron_tb.converters.readers.foreign import (
+    base_time,
+    counters_among_slices,
+    joined_arguments,
+    report_producer,
+)
 from neuron_tb.converters.readers.kineto_args import Identifiers, identifiers
 from neuron_tb.converters.trace import (
     NONE,
@@ -91,7 +108,8 @@ CATEGORY_ROLES = {
 
 _ON_DEVICE = (Role.KERNEL, Role.TRANSFER, Role.WINDOW, Role.DEVICE_DETAIL, Role.DEVICE_ANNOTATION)
 _EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
-_SHOWN_PHASES = frozenset("XBEiIRCMstf")
+_ASYNCHRONOUS = BEGINS | ENDS | POINTS
+_SHOWN_PHASES = frozenset("XBEiIRCMstf") | _ASYNCHRONOUS
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -111,6 +129,21 @@ class _Event(msgspec.Struct, gc=False):
 class _ExactEvent(_Event, gc=False):
     """For times that a double would round."""
 
+    ts: Decimal | None = None  # type: ignore[assignment]
+    dur: Decimal | None = None  # type: ignore[assignment]
+
+
+class _RareEvent(_Event, gc=False):
+    """With what only asynchronous events and slices that name their arrows have."""
+
+    id2: Any = None
+    scope: Any = None
+    bind_id: Number = None
+    flow_in: Any = None
+    flow_out: Any = None
+
+
+class _ExactRareEvent(_RareEvent, gc=False):
     ts: Decimal | None = None  # type: ignore[assignment]
     dur: Decimal | None = None  # type: ignore[assignment]
 
@@ -186,38 +219,47 @@ class _Reader:
         self.store = ArgumentStore()
         self.threads: dict[Key, int] = {}
         self._raw_threads: dict[Key, int] = {}
-        base = self.metadata.get("baseTimeNanoseconds")
-        self.base_ns = max(integer(base), 0)
+        self.base_ns = base_time(self.metadata)
+        report_producer(self.metadata, self.findings)
         raw = document.data if document.array else document.keys["traceEvents"]
-        self.events, self.resolution_ns = self._decode(raw)
+        self.events, self.resolution_ns = self._decode(raw, document.data)
         self.meta_events = [e for e in self.events if e.ph == "M"]
 
     def read(self) -> Trace:
         by_phase = defaultdict(list)
         for event in self.events:
-            by_phase[event.ph].append(event)
+            by_phase["B" if event.ph == "E" else event.ph].append(event)
         self.events = []
         self._count_unknown_phases(by_phase)
-        rows = self._complete(by_phase["X"]).plus(self._paired(by_phase["B"], by_phase["E"]))
-        instants = self._timed(by_phase["i"] + by_phase["I"] + by_phase["R"])
-        counters = self._timed(by_phase["C"])
+        bound = bound_ends(by_phase["X"] + by_phase["B"]) if self._rare else []
+        complete, samples = counters_among_slices(by_phase["X"], self.meta_events, self.findings)
+        rows = self._complete(complete).plus(self._paired(by_phase["B"]))
+        spans, points = self._asynchronous([e for p in _ASYNCHRONOUS for e in by_phase[p]])
+        rows = rows.plus(spans)
+        instants = self._timed(by_phase["i"] + by_phase["I"] + by_phase["R"]).plus(points)
+        counters = self._timed(by_phase["C"] + samples)
         clock = self._clock(rows, instants)
         rows, instants = self._within_clock(clock, rows), self._within_clock(clock, instants)
         rows, instants = self._unmeasurable_to_instants(rows, instants)
         trace = Trace(self.path.stem, clock=clock, findings=self.findings, sources=[str(self.path)])
         self._place(trace, rows, instants, self._within_clock(clock, counters))
-        self._flows(trace, by_phase["s"] + by_phase["t"] + by_phase["f"])
+        self._flows(trace, by_phase["s"] + by_phase["t"] + by_phase["f"] + bound)
         trace.strings = self.table.strings
         trace.arguments = self.store.arguments()
         return trace
 
     # -- decoding ---------------------------------------------------------------------------
 
-    def _decode(self, raw: bytes | msgspec.Raw) -> tuple[list[Any], int]:
+    def _decode(self, raw: bytes | msgspec.Raw, data: bytes) -> tuple[list[Any], int]:
         events = self._decode_as(_Event, raw)
+        asynchronous = not _ASYNCHRONOUS.isdisjoint({e.ph for e in events})
+        self._rare = asynchronous or b'"bind_id"' in (data or bytes(raw))
+        self._has_attr = b'"attr"' in bytes(memoryview(raw)[: 1 << 20])
+        if self._rare:
+            events = self._decode_as(_RareEvent, raw)
         if not (loses_digits(e.ts for e in events) or loses_digits(e.dur for e in events)):
             return events, 1
-        exact = self._decode_as(_ExactEvent, raw)
+        exact = self._decode_as(_ExactRareEvent if self._rare else _ExactEvent, raw)
         # Epoch microseconds that went through a double are a quarter microsecond apart, and
         # their text is the shortest one that tells them apart.
         times = (e.ts for e in exact if isinstance(e.ts, Decimal) and e.ts.is_finite())
@@ -233,6 +275,7 @@ class _Reader:
     def _decode_one_by_one(self, kind: type[_Event], raw: bytes | msgspec.Raw) -> list[Any]:
         typed = msgspec.json.Decoder(kind).decode
         events = []
+        first_time = kind is _Event
         for number, text in enumerate(
             msgspec.json.decode(raw, type=list[msgspec.Raw] | None) or ()
         ):
@@ -242,7 +285,7 @@ class _Reader:
                 value = self._value(text)
                 if isinstance(value, dict):
                     events.append(_lenient(kind, value))
-                else:
+                elif first_time:
                     self.findings.add(
                         "not_an_event",
                         "entries of traceEvents that are no event objects were left out",
@@ -280,13 +323,14 @@ class _Reader:
 
     def _timed(self, events: list[Any], durations: Int64 | None = None) -> _Rows:
         """Rows of events that have a time; the others are counted and left out."""
+        return self._timed_with_mask(events, durations)[0]
+
+    def _timed_with_mask(
+        self, events: list[Any], durations: Int64 | None = None
+    ) -> tuple[_Rows, Bools]:
         times, usable = nanoseconds([e.ts for e in events], self.base_ns)
-        self.findings.add(
-            "no_time",
-            "events without a readable time were left out",
-            int(np.count_nonzero(~usable)),
-        )
-        unnamed = sum(e.name is None for e in events)
+        self._count_without_time(usable)
+        unnamed = sum(e.name is None and e.ph not in ENDS_OF_PAIRS for e in events)
         self.findings.add("no_name", "events without a name are called (unnamed)", unnamed)
         n = len(events)
         rows = _Rows(
@@ -295,9 +339,29 @@ class _Reader:
             self.table.intern_all((e.name or "(unnamed)" for e in events), n),
             self.table.intern_all((e.cat or "" for e in events), n),
             self._threads_of(events),
-            [e.args if len(memoryview(e.args)) else e.attr for e in events],
+            self._arguments_of(events),
         )
-        return rows if usable.all() else rows.take(usable)
+        return rows if usable.all() else rows.take(usable), usable
+
+    def _count_without_time(self, usable: Bools) -> None:
+        self.findings.add(
+            "no_time",
+            "events without a readable time were left out",
+            int(np.count_nonzero(~usable)),
+        )
+
+    def _arguments_of(self, events: list[Any]) -> list[msgspec.Raw | bytes]:
+        if not self._has_attr:
+            return [e.args for e in events]
+        found = [e.args if len(memoryview(e.args)) else e.attr for e in events]
+        self.findings.add(
+            "arguments_under_attr",
+            "arguments that stand under 'attr' are taken as the event's",
+            sum(
+                bool(len(memoryview(a))) and a is e.attr for a, e in zip(found, events, strict=True)
+            ),
+        )
+        return found
 
     def _threads_of(self, events: Sequence[Any]) -> Int32:
         """A number per event for its (pid, tid)."""
@@ -310,35 +374,56 @@ class _Reader:
             known[key] = self.threads.setdefault(clean, len(self.threads))
         return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))
 
-    def _paired(self, begins: list[Any], ends: list[Any]) -> _Rows:
-        """Complete rows made of ``B`` and ``E`` events of one thread."""
-        begun = self._timed(begins)
-        rows = begun.plus(self._timed(ends))
-        is_end = np.arange(len(rows.start_ns)) >= len(begun.start_ns)
-        open_rows: dict[int, list[int]] = defaultdict(list)
-        closed, durations = [], []
-        lonely = 0
-        for row in np.argsort(rows.start_ns, kind="stable").tolist():
-            stack = open_rows[int(rows.thread[row])]
-            if not is_end[row]:
-                stack.append(row)
-                continue
-            match = _last_with_name(stack, rows.name, row, self.table.find("(unnamed)"))
-            if match is None:
-                lonely += 1
-                continue
-            closed.append(match)
-            durations.append(int(rows.start_ns[row] - rows.start_ns[match]))
-        unclosed = [row for stack in open_rows.values() for row in stack]
+    def _paired(self, events: list[Any]) -> _Rows:
+        """Complete rows made of ``B`` and ``E`` events of one thread, in the file's order."""
+        is_end = np.array([e.ph == "E" for e in events], np.bool_)
+        rows, usable = self._timed_with_mask(events)
+        is_end = is_end[usable]
+        unnamed = self.table.find("(unnamed)")
+        names = [
+            None if n == unnamed and end else n
+            for n, end in zip(rows.name.tolist(), is_end, strict=True)
+        ]
+        found = pair(
+            in_order_of_time(rows.start_ns, is_end),
+            rows.thread.tolist(),
+            names,
+            rows.start_ns.tolist(),
+            is_end.tolist(),
+        )
+        closed = np.array(found.closed, np.intp).reshape(-1, 2)
+        lengths = rows.start_ns[closed[:, 1]] - rows.start_ns[closed[:, 0]]
+        self._count_unpaired(len(found.lonely_ends), len(found.unclosed))
+        taken = rows.take(np.concatenate([closed[:, 0], np.array(found.unclosed, np.intp)]))
+        lengths = np.concatenate([lengths, np.full(len(found.unclosed), NONE, np.int64)])
+        ends = [rows.args[row] for row in closed[:, 1].tolist()]
+        ends += [b""] * len(found.unclosed)
+        args = [joined_arguments(*both) for both in zip(taken.args, ends, strict=True)]
+        return _Rows(taken.start_ns, lengths, taken.name, taken.category, taken.thread, args)
+
+    def _count_unpaired(self, lonely: int, unclosed: int) -> None:
         self.findings.add("end_without_begin", "ends without a beginning were left out", lonely)
         self.findings.add(
             "unfinished",
             "events that never finished (a beginning without an end) are shown as instants",
-            len(unclosed),
+            unclosed,
         )
-        taken = rows.take(np.array(closed + unclosed, np.intp))
-        lengths = np.array(durations + [NONE] * len(unclosed), np.int64)
-        return _Rows(taken.start_ns, lengths, taken.name, taken.category, taken.thread, taken.args)
+
+    def _asynchronous(self, events: list[Any]) -> tuple[_Rows, _Rows]:
+        """Slices and instants made of asynchronous events, in rows of their own."""
+        times, usable = nanoseconds([e.ts for e in events], self.base_ns)
+        self._count_without_time(usable)
+        events = [event for event, good in zip(events, usable.tolist(), strict=True) if good]
+        found = asynchronous(events, times[usable])
+        self._count_unpaired(found.lonely, len(found.unclosed))
+        self.findings.add(
+            "asynchronous_spans",
+            "spans that no thread was busy with (asynchronous events) stand in rows of their own "
+            "and count neither as operators nor as device work",
+            len(found.spans),
+        )
+        spans = self._timed(found.spans, np.array(found.durations_ns, np.int64))
+        return spans, self._timed(found.points + found.unclosed)
 
     def _clock(self, rows: _Rows, instants: _Rows) -> Clock:
         times = np.concatenate([rows.start_ns, instants.start_ns])
@@ -406,7 +491,11 @@ class _Reader:
         by_category = np.array(
             [CATEGORY_ROLES.get(text.lower(), Role.OTHER) for text in self.table.strings], np.uint8
         )
-        return by_category[rows.category] if len(by_category) else np.empty(0, np.uint8)
+        roles = by_category[rows.category] if len(by_category) else np.empty(0, np.uint8)
+        on_async_row = [isinstance(tid, AsyncRow) for _, tid in self.threads]
+        if any(on_async_row):
+            roles[np.array(on_async_row)[rows.thread]] = Role.OTHER
+        return roles
 
     def _is_neuron(self, ids: Identifiers) -> bool:
         """Evidence of AWS Neuron; a PrivateUse1 category alone is none."""
@@ -511,6 +600,7 @@ class _Reader:
         if not events:
             return
         times, usable = nanoseconds([e.ts for e in events], self.base_ns)
+        lengths, known = nanoseconds([getattr(e, "dur", None) for e in events])
         slices = trace.slices
         at = innermost_around(
             self.slice_thread,
@@ -518,22 +608,23 @@ class _Reader:
             slices.duration_ns,
             self._threads_of(events),
             times,
-            times,
+            times + np.where(known & (lengths > 0), lengths, 0),
         )
         self._bind_to_next_slice(trace, events, times, at)
         groups: dict[tuple[str, object], list[int]] = defaultdict(list)
         phase = np.array([_PHASE_ORDER[e.ph] for e in events])
         for row in np.lexsort((phase, times)).tolist():
             if usable[row]:
-                groups[events[row].cat or "", identifier(events[row].id)].append(row)
+                event = events[row]
+                groups[family(event.cat or ""), identifier(event.id)].append(row)
         sources: list[int] = []
         targets: list[int] = []
         kinds: list[int] = []
         unpaired = 0
-        for (category, _), rows in groups.items():
+        for rows in groups.values():
             edges, lonely = _edges(rows, events, at)
             unpaired += lonely
-            kind = self.table.intern(category)
+            kind = self.table.intern(events[rows[0]].cat or "")
             for source, target in edges:
                 sources.append(source)
                 targets.append(target)
@@ -592,14 +683,6 @@ def _edges(rows: list[int], events: list[Any], at: Int32) -> tuple[list[tuple[in
     return edges, unpaired + len(set(starts) - used)
 
 
-def _last_with_name(stack: list[int], name: Int32, end: int, unnamed: int) -> int | None:
-    """Take the innermost open row that this end closes: of the same name, if it has one."""
-    for position in range(len(stack) - 1, -1, -1):
-        if name[end] in (unnamed, name[stack[position]]):
-            return stack.pop(position)
-    return None
-
-
 def _lenient(kind: type[_Event], value: dict[str, Any]) -> _Event:
     """An event some of whose fields have an unexpected type: those fields count as absent."""
     event = kind(ph=str(value.get("ph", "")))
@@ -610,6 +693,11 @@ def _lenient(kind: type[_Event], value: dict[str, Any]) -> _Event:
         given = value.get(field)
         if isinstance(given, int | float | str) and not isinstance(given, bool):
             setattr(event, field, given)
+    if isinstance(event, _RareEvent):
+        for field in ("id2", "scope", "flow_in", "flow_out"):
+            setattr(event, field, value.get(field))
+        bound = value.get("bind_id")
+        event.bind_id = bound if isinstance(bound, int | str) else None
     for field in ("args", "attr"):
         if field in value:
             setattr(event, field, msgspec.Raw(msgspec.json.encode(value[field])))
