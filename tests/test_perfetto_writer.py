@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import neuron_tb
 from neuron_tb.checks.perfetto import check
+from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.trace import (
     NONE,
@@ -130,7 +131,7 @@ class Builder:
             counters=columns(Counters, self._rows["counters"]),
             memory=columns(MemoryEvents, self._rows["memory"]),
             flows=columns(Flows, self._rows["flows"]),
-            arguments=bytes(self._arguments),
+            arguments=Arguments([bytes(self._arguments)]),
             clock=self.clock,
         )
 
