@@ -478,8 +478,10 @@ def base_metadata(
     kernels = events.translation.kernels
     own = Findings(trace.findings)
     own.extend(findings)
+    process = trace.processes[events.translation.process]
     return {
         "target": target,
+        "process": {"host": process.host, "pid": process.pid, "rank": process.rank},
         "note": note,
         "slices": events.own_rows,
         "added_events": events.added,

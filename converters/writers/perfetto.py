@@ -224,6 +224,7 @@ class _Writer:
             "clock_resolution_ns": trace.clock.resolution_ns,
             **self.counts,
             "findings": json.dumps(everything.as_dicts()),
+            "processes": json.dumps([rows.identity for rows in self._picture.processes]),
         }
         for rows in self._picture.processes:
             if rows.process < len(trace.metadata) and trace.metadata[rows.process]:

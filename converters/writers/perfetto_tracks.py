@@ -15,7 +15,6 @@ Schema: ``perfetto/trace/track_event/track_descriptor.proto`` of google/perfetto
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters import wire
 from neuron_tb.converters.hardware import chip_of
+from neuron_tb.converters.identity import stable_hash
 from neuron_tb.converters.lanes import Layout, lay_out
 from neuron_tb.converters.trace import (
     NONE,
@@ -89,6 +89,7 @@ _FIRST_WITHOUT_RANK = 2**30
 class ProcessRows:
     """What stands in the file for one process.
 
+    ``identity``: what its numbers are made of (host, rank, pid, which of several such).
     ``sequence``: its packet sequence. ``seed``: 64 bits that begin the identity of its flows.
     ``descriptors``: encoded ``TrackDescriptor`` messages, parents first. ``memory``: for
     (device type, device id) the rows of allocated and reserved bytes; ``memory_events``: the
@@ -97,6 +98,7 @@ class ProcessRows:
 
     process: int
     title: str
+    identity: tuple[object, ...]
     sequence: int
     seed: int
     descriptors: list[bytes] = field(default_factory=list)
@@ -169,13 +171,6 @@ def root_descriptor() -> bytes:
     """The ``TrackDescriptor`` of the root: processes and threads stand in the order given."""
     fields = ((_UUID, 0), (_PROCESS_ORDERING, _EXPLICIT), (_THREAD_ORDERING, _EXPLICIT))
     return b"".join([wire.encode_field(number, value) for number, value in fields])
-
-
-def stable_hash(*key: object, bits: int = 64) -> int:
-    """A number other than 0 that only depends on the key's text."""
-    text = repr(key).encode("utf-8", "backslashreplace")
-    digest = hashlib.blake2b(text, digest_size=8).digest()
-    return (int.from_bytes(digest, "little") >> (64 - bits)) or 1
 
 
 @dataclass(slots=True)
@@ -254,6 +249,7 @@ class _ProcessBuilder:
         self._rows = ProcessRows(
             process=number,
             title=_process_title(self._process),
+            identity=key,
             sequence=uuids.of("sequence", *key, bits=31),
             seed=stable_hash("flows", *key),
         )

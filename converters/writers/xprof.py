@@ -10,6 +10,7 @@ XProf keeps picoseconds in 64 bits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -40,7 +41,17 @@ TARGET = "xprof"
 FILE_ENDING = ".xplane.pb"
 
 ACCOUNT_PLANE = "Task Environment"
-"""XProf's plane for facts about the run; what the file shows is counted in its stats."""
+"""XProf's plane for facts about the run; what the file shows is counted in its stats.
+
+So are the facts that joining files of ranks takes: the time that the file's times count from
+(nanoseconds), its processes in order (JSON: host, pid, rank), and its steps (JSON: all, and those
+with work on every device that has any).
+"""
+ACCOUNT_ZERO = "neuron_tb_zero_ns"
+ACCOUNT_PROCESSES = "neuron_tb_processes"
+ACCOUNT_STEPS = "neuron_tb_steps"
+
+HOST_PLANE = "/host:CPU"
 
 _LABEL_ENDING = " (shown in XProf's TPU views)"
 _LARGEST_RANGE_NS = (2**63 - 1) // PICOSECONDS
@@ -176,7 +187,7 @@ class _HostFile:
         self.findings = Findings()
         self.slices = self.events = self.operators = self.operator_ns = 0
         samples = Samples(self.run, self._labels, self.processes, self.devices, self.findings)
-        host = Plane("/host:CPU", 0)
+        host = Plane(HOST_PLANE, 0, shared=True, owner=self._owner())
         planes: list[Plane] = []
         for number, device in enumerate(self.devices):
             core = Plane(f"/device:TPU:{number}", number)
@@ -242,13 +253,11 @@ class _HostFile:
                     stats={"program_id": operator.program},
                 )
         start = placement.start_ns[rows[first]]
-        run_ids = np.arange(run.run_ids, run.run_ids + len(first), dtype=np.int64)
-        run.run_ids += len(first)
         return Events(
             np.array([metadata[p] for p in program[first].tolist()], np.int64),
             start - run.zero_ns,
             placement.end_ns[rows[last]] - start,
-            [group(step[first]), Stat("run_id", run_ids)],
+            [group(step[first]), Stat("run_id", np.arange(len(first), dtype=np.int64))],
         )
 
     def _operators(self, plane: Plane, rows: NDArray[np.intp]) -> Events:
@@ -382,11 +391,24 @@ class _HostFile:
             first, last = self.trace.time_range()
             plane.set("profile_start_time", np.uint64(first))
             plane.set("profile_stop_time", np.uint64(last))
+        plane.set(ACCOUNT_ZERO, self.run.zero_ns)
+        plane.set(ACCOUNT_PROCESSES, json.dumps([self._identity(p) for p in self.processes]))
+        plane.set(ACCOUNT_STEPS, json.dumps(self._steps_listed()))
         plane.set("neuron_tb_slices", self.slices)
         plane.set("neuron_tb_events", self.events)
         plane.set("neuron_tb_operators", self.operators)
         plane.set("neuron_tb_operator_ns", self.operator_ns)
         return plane
+
+    def _identity(self, process: int) -> dict[str, object]:
+        own = self.trace.processes[process]
+        return {"host": own.host, "pid": own.pid, "rank": own.rank}
+
+    def _owner(self) -> str:
+        return json.dumps([self._identity(process) for process in self.processes])
+
+    def _steps_listed(self) -> dict[str, list[int]]:
+        return plans.steps_listed(self.run.placement, self.run.steps, self.devices)
 
     def _draw(self, plane: Plane, line: int, name: str, events: Events, display: str = "") -> None:
         if len(events):

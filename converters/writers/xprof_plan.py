@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.identity import stable_hash
 from neuron_tb.converters.links import Executions, Source
 from neuron_tb.converters.trace import NONE, Bools, Int32, Int64, Trace
 
@@ -39,14 +40,18 @@ _LONGEST_TYPE = 80
 FLOW_OUT, FLOW_IN = 2, 1
 _FLOW_CATEGORY = 5
 """XProf lists this category as ``PjRt``; 0 would be a checkbox without a label."""
+_ROW_BITS, _RANK_BITS = 36, 20
+"""Of an arrow's 56 bits: the row that it starts from, and which process' row that is."""
+_IDENTITY_BITS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Identity of one operator in XProf's tables.
 
-    ``program``, ``symbol``: the two ids that XProf merges rows by. ``path``: ``tf_op``, as
-    ``path:Type``; both halves keep to the letters that XProf parses.
+    ``program``, ``symbol``: the two ids that XProf merges rows by. They are made of the names,
+    so that files of ranks that were converted apart agree. ``path``: ``tf_op``, as ``path:Type``;
+    both halves keep to the letters that XProf parses.
     """
 
     name: str
@@ -68,6 +73,7 @@ class Operators:
     def __init__(self, trace: Trace, rows: Executions) -> None:
         self.by_name: dict[int, Operator] = {}
         programs = {EAGER: EAGER_PROGRAM}
+        symbols: set[int] = set()
         paths: set[str] = set()
         names, first = np.unique(rows.name, return_index=True)
         order = np.argsort(first)
@@ -75,6 +81,10 @@ class Operators:
             name = trace.string(number) or "(no name)"
             compiled = name.startswith(_COMPILED)
             program = name if compiled else EAGER
+            if program not in programs:
+                programs[program] = _identity(program, set(programs.values()))
+            symbol = _identity(name, symbols)
+            symbols.add(symbol)
             if compiled:
                 category = "compiled graph"
             else:
@@ -83,9 +93,9 @@ class Operators:
                 )
             self.by_name[number] = Operator(
                 name,
-                programs.setdefault(program, len(programs) + 1),
+                programs[program],
                 program,
-                len(self.by_name) + 1,
+                symbol,
                 category,
                 _path(name, paths),
             )
@@ -250,18 +260,34 @@ def device_steps(steps: Steps, process: int, of_work: Int64, end_of_work: Int64)
     )
 
 
-def report_missing_steps(placement: Placement, steps: Steps, findings: Findings) -> None:
-    """XProf lists only the steps that have device work on every device that has any."""
-    if steps.label is not None:
-        return
+def steps_listed(
+    placement: Placement, steps: Steps, devices: Iterable[int]
+) -> dict[str, list[int]]:
+    """All numbers of steps, and those with work on each of these devices that has any work.
+
+    Both are empty where no step is marked or no device has work.
+    """
     by_device = [
         set(placement.step[rows].tolist()) - {NONE}
-        for device in np.unique(placement.device)
-        if len(rows := placement.of_device(int(device), fits=True))
+        for device in devices
+        if len(rows := placement.of_device(device, fits=True))
     ]
-    if not by_device:
+    if steps.label is not None or not by_device:
+        return {"all": [], "listed": []}
+    everything = set.union(set(steps.number.tolist()), *by_device)
+    return {"all": sorted(everything), "listed": sorted(set.intersection(*by_device))}
+
+
+def report_missing_steps(steps: Sequence[dict[str, list[int]]], findings: Findings) -> None:
+    """XProf lists only the steps that have device work on every device that has any.
+
+    ``steps``: results of :func:`steps_listed` that cover all devices.
+    """
+    with_work = [s for s in steps if s["all"]]
+    if not with_work:
         return
-    lost = sorted(set.union(set(steps.number.tolist()), *by_device) - set.intersection(*by_device))
+    everything = {number for s in with_work for number in s["all"]}
+    lost = sorted(everything - set[int].intersection(*(set(s["listed"]) for s in with_work)))
     findings.add(
         "steps_not_listed",
         "steps have no device work on some device; XProf's step table lists only steps with work "
@@ -307,10 +333,28 @@ def arrows_of(trace: Trace, row: NDArray[np.intp], findings: Findings) -> Arrows
     linked = source != NONE
     ids[source[linked]] = source[linked] + 1
     direction[source[linked]] = FLOW_OUT
-    of_execution[row[linked]] = _stat(source[linked] + 1, FLOW_IN)
+    of_execution[row[linked]] = _stat(_of_all_files(trace, ids[source[linked]]), FLOW_IN)
     _add_operators(trace, launch, operator, ids, direction)
     _add_source_arrows(trace, rows, ids, direction, findings)
-    return Arrows(np.where(ids > 0, _stat(ids, direction), np.uint64(0)), of_execution)
+    drawn = np.flatnonzero(ids > 0)
+    of_slice = np.zeros(n, np.uint64)
+    of_slice[drawn] = _stat(_of_all_files(trace, ids[drawn]), direction[drawn])
+    return Arrows(of_slice, of_execution)
+
+
+def _of_all_files(trace: Trace, ids: Int64) -> Int64:
+    """Arrow numbers of this trace as numbers that no other rank of the run uses."""
+    if not len(ids):
+        return ids
+    process = trace.slice_process[(ids - 1) % len(trace.slices)]
+    known = 1 << (_RANK_BITS - 1)
+    owner = [
+        p.rank
+        if p.rank is not None and 0 <= p.rank < known
+        else known | stable_hash(p.host, p.pid, p.rank, number, bits=_RANK_BITS - 1)
+        for number, p in enumerate(trace.processes)
+    ]
+    return np.array(owner, np.int64)[process] << _ROW_BITS | ids
 
 
 def _add_operators(
@@ -383,6 +427,13 @@ def _apart(start: Int64, end: Int64, placed: NDArray[np.intp], starts: Int64, en
     before = np.searchsorted(ends[placed], start, side="right")
     begun = np.searchsorted(starts[placed], end, side="left")
     return begun <= before
+
+
+def _identity(name: str, taken: set[int]) -> int:
+    number = stable_hash(name, bits=_IDENTITY_BITS)
+    while number in taken:
+        number += 1
+    return number
 
 
 def _runs(values: Int32) -> Iterable[tuple[int, int]]:

@@ -36,7 +36,6 @@ class Run:
     on_host: NDArray[np.bool_]
     """Slices that are drawn in the host's plane."""
     utf8: bool
-    run_ids: int = 0
 
     @classmethod
     def of(cls, trace: Trace, chip: Chip | None) -> Run:
@@ -44,7 +43,8 @@ class Run:
         findings = Findings()
         steps = plans.steps_of(trace, range(len(trace.processes)))
         placement = plans.place(trace, steps, findings)
-        plans.report_missing_steps(placement, steps, findings)
+        devices = range(len(trace.devices))
+        plans.report_missing_steps([plans.steps_listed(placement, steps, devices)], findings)
         arrows = plans.arrows_of(trace, placement.row, findings)
         counted = trace.executions.take(placement.row)
         beside, on_host = _where_drawn(trace)

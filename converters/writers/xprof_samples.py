@@ -12,7 +12,8 @@ from neuron_tb.converters.trace import NONE, Int64
 from neuron_tb.converters.writers.xprof_run import Labels, Run, group
 from neuron_tb.converters.writers.xspace import Events, Plane, Stat
 
-_COUNTER_LINE = "_counters_"
+COUNTER_LINE = "_counters_"
+MEMORY_LINE = "memory of "
 
 _CPU = 0
 """PyTorch's number of the CPU among device types."""
@@ -42,7 +43,9 @@ class Samples:
             capacity = self._capacity(device)
             step = self._run.steps.at(process, events.time_ns)
             stats = [
-                Stat("allocator_name", np.full(len(rows), plane.text(label)), refers=True),
+                Stat(
+                    "allocator_name", np.full(len(rows), plane.text(label, label=True)), refers=True
+                ),
                 Stat("bytes_allocated", events.total_allocated),
                 Stat("peak_bytes_in_use", np.maximum.accumulate(events.total_allocated)),
                 Stat("allocation_bytes", np.abs(events.bytes)),
@@ -59,7 +62,7 @@ class Samples:
                 np.zeros(len(rows), np.int64),
                 stats,
             )
-            plane.add_line(line, f"memory of {label}", table)
+            plane.add_line(line, f"{MEMORY_LINE}{label}", table)
             line += 1
         return line
 
@@ -99,7 +102,9 @@ class Samples:
                 "counter samples that are no finite number were left out",
                 int(np.count_nonzero(~finite)),
             )
-            metadata.append(np.full(np.count_nonzero(finite), plane.event(name), np.int64))
+            metadata.append(
+                np.full(np.count_nonzero(finite), plane.event(name, label=True), np.int64)
+            )
             times.append(time[finite] - self._run.zero_ns)
             values.append(value[finite].astype(np.float64))
         time = np.concatenate(times)
@@ -109,7 +114,7 @@ class Samples:
             np.zeros(len(time), np.int64),
             [Stat("value", np.concatenate(values))],
         )
-        plane.add_line(line, _COUNTER_LINE, table.take(np.argsort(time, kind="stable")))
+        plane.add_line(line, COUNTER_LINE, table.take(np.argsort(time, kind="stable")))
 
     def _samples(
         self, device: int | None

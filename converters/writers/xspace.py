@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters import wire
 from neuron_tb.converters.arguments import Arguments
+from neuron_tb.converters.identity import stable_hash
 from neuron_tb.converters.trace import Bools, Int64
 
 _ROWS_AT_ONCE = 1 << 15
@@ -23,6 +24,24 @@ _ROWS_AT_ONCE = 1 << 15
 
 PICOSECONDS = 1000
 """Picoseconds per nanosecond."""
+
+LABEL_BIT = 1 << 42
+"""Set in the ids of names that begin with the rank where a file holds several."""
+_SHARED_STATS = (
+    "group_id",
+    "flow",
+    "arguments",
+    "category",
+    "value",
+    "allocator_name",
+    "bytes_allocated",
+    "peak_bytes_in_use",
+    "allocation_bytes",
+    "requested_bytes",
+    "addr",
+    "bytes_available",
+)
+_SHARED_BITS = 41
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +112,18 @@ class Plane:
 
     Every plane has a ``group_id`` stat: only when all have it does XProf take the space as
     already grouped into steps, and leaves it alone.
+
+    ``shared``: planes of this name are joined when ranks that were converted apart are merged.
+    Their ids are hashes of the names, equal in all files; ``owner`` keeps the ids of labels
+    (:meth:`text` and :meth:`event` with ``label``), which differ from rank to rank, apart.
     """
 
-    def __init__(self, name: str, plane_id: int) -> None:
+    def __init__(self, name: str, plane_id: int, shared: bool = False, owner: str = "") -> None:
         self.name = name
         self._id = plane_id
+        self._shared, self._owner = shared, owner
+        self._shared_ids: dict[object, int] = {}
+        self._taken: set[int] = set()
         self._stats: dict[str, int] = {}
         self._events: list[bytes] = []
         self._own_stats: list[bytes] = []
@@ -107,19 +133,38 @@ class Plane:
     def __bool__(self) -> bool:
         return bool(self._lines)
 
-    def text(self, text: str) -> int:
+    def text(self, text: str, label: bool = False) -> int:
         """The id of a stat's name, or of a text that stats refer to."""
-        return self._stats.setdefault(text, len(self._stats) + 1)
+        if text in self._stats:
+            return self._stats[text]
+        if not self._shared:
+            number = len(self._stats) + 1
+        elif text in _SHARED_STATS:
+            number = _SHARED_STATS.index(text) + 1
+        else:
+            number = self._free((text, self._owner if label else ""), label)
+        self._stats[text] = number
+        return number
 
     def texts(self, texts: Iterable[str]) -> Int64:
         """The ids of several texts."""
         return np.array([self.text(text) for text in texts], np.int64)
 
     def event(
-        self, name: str, display_name: str = "", stats: Mapping[str, int | str] | None = None
+        self,
+        name: str,
+        display_name: str = "",
+        stats: Mapping[str, int | str] | None = None,
+        label: bool = False,
     ) -> int:
         """The id of a new entry of event metadata; its stats count for each of its events."""
-        number = len(self._events) + 1
+        if self._shared:
+            key = name, display_name, tuple((stats or {}).items()), self._owner if label else ""
+            if key in self._shared_ids:
+                return self._shared_ids[key]
+            number = self._shared_ids[key] = self._free(key, label)
+        else:
+            number = len(self._events) + 1
         body = wire.encode_field(1, number) + wire.encode_field(2, name)
         if display_name:
             body += wire.encode_field(4, display_name)
@@ -159,6 +204,14 @@ class Plane:
         body += [wire.encode_field(6, stat) for stat in self._own_stats]
         yield _prefix(1, sum(map(len, body)))
         yield from body
+
+    def _free(self, key: tuple[object, ...], label: bool) -> int:
+        number = len(_SHARED_STATS) + stable_hash(*key, bits=_SHARED_BITS)
+        number |= LABEL_BIT if label else 0
+        while number in self._taken:
+            number += 1
+        self._taken.add(number)
+        return number
 
     def _stat(self, name: str, value: int | float | str | np.uint64) -> bytes:
         if isinstance(value, float):
