@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from neuron_tb.commands import main
+from neuron_tb.commands.common import Size
 from neuron_tb.converters.output import own_mark
+from neuron_tb.converters.readers import bounds
 from tests.makers import operator, write_kineto
 
 
@@ -134,6 +136,32 @@ def test_convert_writes_all_targets_and_says_what_to_do_next(samples: Path, tmp_
     assert "perfetto/naive.pftrace" in found
     assert found >= {"naive.json"}
     assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [("16G", 16 << 30), ("512MiB", 512 << 20), ("1.5k", 1536), ("77", 77)]
+)
+def test_sizes_are_given_with_or_without_a_unit(given: str, size: int) -> None:
+    assert Size().convert(given, None, None) == size
+
+
+@pytest.mark.parametrize("given", ["", "0", "-1", "16X", "1e9", "99999999T"])
+def test_what_is_no_size_is_refused(given: str, samples: Path) -> None:
+    result = run("info", str(samples / "rmsnorm" / "naive"), "--max-size", given)
+    assert result.exit_code == 2
+    assert "is no size" in result.output
+
+
+def test_a_file_over_the_limit_is_read_when_the_limit_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_kineto(tmp_path / "t.json", [operator("a", 0, 1)])
+    monkeypatch.setattr(bounds, "MAX_SIZE", 100)
+    for command in ("info", "summary"):
+        assert run(command, str(path)).exit_code == 1
+    assert "--max-size raises the limit" in run("info", str(path)).output
+    assert run("info", str(path), "--max-size", "1k").exit_code == 0
+    assert bounds.MAX_SIZE == 100
 
 
 def test_the_list_of_a_runs_files_is_complete_and_survives_writing_in_parts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.links import LinkKind
 from neuron_tb.converters.load import load
+from neuron_tb.converters.readers import read_file
 from neuron_tb.converters.trace import Trace
 from tests.makers import BASE_NS, HOST, PID, operator, write_json, write_kineto
 
@@ -158,6 +160,21 @@ def test_a_damaged_table_gives_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(NeuronTbError, match="cannot be read") as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_more_cells_than_its_size_allows_is_refused_by_its_footer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constant column of a hundred million rows takes half a megabyte in a file."""
+    path = tmp_path / "SystemProfileEvents.parquet"
+    rows = pa.array(np.zeros(1 << 20, np.int64))
+    with pq.ParquetWriter(path, pa.schema([("start_ts", pa.int64())])) as writer:
+        for _ in range(100):
+            writer.write_table(pa.table({"start_ts": rows}))
+    assert path.stat().st_size < 1_000_000
+    monkeypatch.setattr(pq.ParquetFile, "read", None)
+    with pytest.raises(NeuronTbError, match=r"104,857,600 rows of 1 columns.*--max-size"):
+        read_file(path)
 
 
 def test_a_table_without_system_events_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
-from neuron_tb.converters.readers import read_file
+from neuron_tb.converters.readers import bounds, read_file
 from neuron_tb.converters.readers.columns import integer, nanoseconds
 from neuron_tb.converters.trace import NONE, ClockKind, Role, Trace, TrackKind
 from tests.makers import (
@@ -281,7 +283,14 @@ def test_order_of_events_in_the_file_does_not_matter(tmp_path: Path) -> None:
         (b'{"traceEvents" 5 6}', "not valid JSON"),
         (b"[[0, 1, 2], [[3, 4], [5, 6]]]", "a PyTorch memory timeline"),
         (b'{"schema": "1.0.3", "nodes": []}', "a PyTorch execution trace"),
+        (b'{"nodes": [], "schema": "1.1.1-chakra.0.0.4"}', "a PyTorch execution trace"),
         (b'{"neuron_runtime_data": []}', "a neuron-monitor report"),
+        (b'{"neuron_runtime_data": []}\n{"neuron_runtime_data": []}', "a neuron-monitor report"),
+        (b'{"times": [1, 2], "sizes": [[1], [2]]}', "a PyTorch memory timeline"),
+        (b"[[1, 0, 512, 3], [2, 1, 3, 4]]", "a PyTorch memory timeline"),
+        (b"[" * 20_000 + b"]" * 20_000, "(nested more than 256 deep)"),
+        (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "its keys: a; nested more than 256 deep"),
+        (b"[" * 20_000, "its brackets do not match"),
         (b'{"a": 1}', "not a trace that is known here (its keys: a)"),
         (b'{"a\\nb": 1}', "its keys: a b"),
         (b"\x1f\x8b\x08\x00garbage", "a damaged gzip file"),
@@ -306,6 +315,71 @@ def _slices_in(path: Path) -> int:
     events = document["traceEvents"] if isinstance(document, dict) else document
     pairs = sum(e["ph"] == "B" for e in events)
     return pairs + sum(e["ph"] == "X" for e in events)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("m.pickle", b"(dp0\nS'a'\np1\n", "a Python pickle"),
+        ("rank0.et", b"\x0a\x05hello", "a Chakra execution trace"),
+        ("h.xplane.pb", b"\x0a\xd8\x01\x08", "an XProf profile"),
+        ("h.pftrace", b"\x0a\x0f\xc0\x3e", "a Perfetto trace"),
+        ("h.pftrace.gz", gzip.compress(b"\x0a\x0f\xc0\x3e"), "a Perfetto trace"),
+        ("p.ntff", b"NTFF", "a Neuron device profile"),
+    ],
+)
+def test_other_formats_are_named_by_their_files_name(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(NeuronTbError) as caught:
+        read_file(path)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_pickles_are_named_without_being_loaded(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    for number in range(pickle.HIGHEST_PROTOCOL + 1):
+        for name in ("trace.json", "p.pickle"):
+            path = tmp_path / name
+            path.write_bytes(pickle.dumps(Trap(), protocol=number))
+            with pytest.raises(NeuronTbError):
+                load(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_value_nested_too_deeply_costs_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    deep = "[" * 20_000 + "]" * 20_000
+    events = [operator("a", 1, 2), operator("b", 3, 4), operator("c", 5, 6)]
+    text = json.dumps({"traceEvents": events, "x": 0})
+    text = text.replace('"args": {}', f'"args": {{"k": 7, "z": {deep}}}', 1)
+    path.write_text(text.replace('"x": 0', f'"x": {deep}'))
+    trace = read_file(path)
+    assert names(trace) == ["a", "b", "c"]
+    assert trace.args(0)["k"] == 7
+    assert trace.findings.of_kind("nested_too_deep") == 2
+    assert trace.findings.of_kind("bytes_lost") == 0
+
+
+def test_threads_and_processes_beyond_the_bound_share_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MAX_TRACKS", 10)
+    monkeypatch.setattr(bounds, "MAX_PROCESSES", 3)
+    events = [operator("a", n, 1, tid=n) for n in range(30)]
+    events += [operator("p", n, 1, pid=1000 + n) for n in range(5)]
+    trace = read_file(write_kineto(tmp_path / "t.json", events))
+    assert role_counts(trace) == {"OPERATOR": 35}
+    assert len(trace.tracks) <= 10 + 2 * 3
+    assert len(trace.processes) == 3
+    assert trace.findings.of_kind("too_many_threads") >= 20
+    assert trace.findings.of_kind("too_many_processes") == 3
 
 
 def test_every_slice_of_strangers_files_is_read(cases: Path) -> None:

@@ -436,8 +436,10 @@ def test_allowing_a_size_raises_the_ratio_too(
     monkeypatch.setattr(bounds, "FREE_SIZE", 1000)
     monkeypatch.setattr(bounds, "MAX_SIZE", 1000)
     packed = gzip.compress(b"[" + b" " * 3_000_000 + b"]")
-    bounds.allow(3_000_002)
-    assert read(tmp_path, packed).array
+    with bounds.allowed(3_000_002):
+        assert read(tmp_path, packed).array
+    with pytest.raises(NeuronTbError, match="--max-size"):
+        read(tmp_path, packed)
 
 
 # -- losses ----------------------------------------------------------------------------------------

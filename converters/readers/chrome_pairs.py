@@ -37,6 +37,10 @@ class AsyncRow:
         return self.label if self.lane == 0 else f"{self.label} ({self.lane + 1})"
 
 
+class SharedRow(AsyncRow):
+    """Stands for the threads of a file that are too many for rows of their own."""
+
+
 @dataclass(slots=True)
 class Pairs:
     """Positions in the input: ``closed`` pairs (begin, end), and what stayed alone."""

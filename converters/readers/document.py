@@ -18,6 +18,7 @@ import msgspec
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.depth import without_deep_values
 from neuron_tb.converters.readers.gunzip import MAGIC, gunzip
 from neuron_tb.converters.readers.repair import (
     first_invalid_utf8,
@@ -32,6 +33,18 @@ _IN_A_TRACE = re.compile(
 )
 _MOST_DIGITS = 300
 _PICKLE = re.compile(rb"^\x80[\x02-\x05]")
+_BY_SUFFIX = {
+    ".et": "a Chakra execution trace (operators and their order, without times), not a profile",
+    ".pkl": "a Python pickle; pickles are never opened",
+    ".pickle": "a Python pickle; pickles are never opened",
+    ".pt": "a file of torch.save; such files are never opened",
+    ".xplane.pb": "an XProf profile; open it with `tensorboard --logdir`",
+    ".pftrace": "a Perfetto trace; open it with `neuron-tb view`",
+    ".perfetto-trace": "a Perfetto trace; open it with `neuron-tb view`",
+    ".ntff": "a Neuron device profile, which only neuron-explorer reads; run `neuron-explorer view "
+    "--output-format json` on its directory first",
+    ".neff": "a compiled Neuron program, not a profile",
+}
 _UNKNOWN = "JSON, but not a trace that is known here"
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -102,8 +115,13 @@ class Document:
             return "a PyTorch memory timeline, not a trace"
         if "device_traces" in self.keys or "segments" in self.keys:
             return "a PyTorch memory snapshot, not a trace"
+        deep = self.findings.of_kind("nested_too_deep")
+        if {"times", "sizes"} <= self.keys.keys():
+            return "a PyTorch memory timeline, not a trace"
         keys = ", ".join(" ".join(key.split())[:40] for key in list(self.keys)[:5])
-        return _UNKNOWN + (f" (its keys: {keys})" if keys else "")
+        what = [f"its keys: {keys}"] if keys else []
+        what += [f"nested more than {bounds.MAX_DEPTH} deep"] if deep else []
+        return _UNKNOWN + (f" ({'; '.join(what)})" if what else "")
 
 
 def open_document(path: Path) -> Document:
@@ -112,11 +130,17 @@ def open_document(path: Path) -> Document:
     data = _as_utf8(path, read_bytes(path, findings), findings)
     _refuse_what_is_not_json(path, data[:4096])
     try:
-        document = _decode(path, data, findings)
+        try:
+            document = _decode(path, data, findings)
+        except RecursionError:
+            data = _without_deep_values(path, data, findings)
+            document = _decode(path, data, findings)
         if _has_repeated_lists(document, data):
             document = _repair(path, data, "an event list stands twice", findings)
     except (msgspec.MsgspecError, RecursionError) as error:
-        document = _repair(path, data, str(error), findings)
+        too_deep = isinstance(error, RecursionError)
+        problem = "its brackets do not match, some thousand deep" if too_deep else str(error)
+        document = _repair(path, data, problem, findings)
     _replace_invalid_utf8(document, data)
     _drop_what_is_no_list(document)
     list_of_renamed_events(document.keys, path.name, findings)
@@ -151,6 +175,18 @@ def _decode(path: Path, data: bytes, findings: Findings) -> Document:
         msgspec.json.decode(data, type=list[msgspec.Raw])
         return Document(path, data, array=True, findings=findings)
     return Document(path, data, _TOP_LEVEL.decode(data), findings=findings)
+
+
+def _without_deep_values(path: Path, data: bytes, findings: Findings) -> bytes:
+    text, places = without_deep_values(data)
+    if places:
+        findings.add(
+            "nested_too_deep",
+            f"values nested more than {bounds.MAX_DEPTH} deep were left out",
+            len(places),
+            f"{path.name}, byte {places[0]}",
+        )
+    return text
 
 
 def _repair(path: Path, data: bytes, problem: str, findings: Findings) -> Document:
@@ -260,6 +296,8 @@ def _finite_integer(text: str) -> int | None:
 
 def _refuse_what_is_not_json(path: Path, head: bytes) -> None:
     text = head.lstrip().lower()
+    name = path.name.lower().removesuffix(".gz")
+    known = next((what for suffix, what in _BY_SUFFIX.items() if name.endswith(suffix)), "")
     if not text:
         what = "an empty file; the profiler was probably stopped before it wrote anything"
     elif text.startswith((b"<!doctype", b"<html", b"<?xml")):
@@ -274,6 +312,8 @@ def _refuse_what_is_not_json(path: Path, head: bytes) -> None:
         what = "compressed with Zstandard; unpack it first"
     elif text[:1] in (b"{", b"[") or _IN_A_TRACE.search(head):
         return
+    elif known:
+        what = known
     else:
         what = "not JSON, and no other trace format that is known here"
     raise NeuronTbError(f"{path} is {what}.")

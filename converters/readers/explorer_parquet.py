@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.readers.columns import integer
 from neuron_tb.converters.readers.document import Context
 from neuron_tb.converters.readers.neuron_rows import (
@@ -61,7 +62,6 @@ _PLACE_COLUMNS = (
 )
 _ARGUMENT_COLUMNS = ("id", "worker_gid", "flow_id", "extra_attributes_json")
 _KNOWN_COLUMNS = {*_TIME_COLUMNS, *_PLACE_COLUMNS, *_ARGUMENT_COLUMNS}
-_MOST_CELLS = 2_000_000_000
 
 
 class _Extra(msgspec.Struct, gc=False):
@@ -126,11 +126,9 @@ def read(path: Path, context: Context) -> Trace:
 def _read_file(file: Path) -> pa.Table:
     with pq.ParquetFile(file) as parquet:
         meta = parquet.metadata
-        if meta.num_rows * max(meta.num_columns, 1) > _MOST_CELLS:
-            raise NeuronTbError(
-                f"{file} claims {meta.num_rows:,} rows of {meta.num_columns} columns, which is "
-                "more than is read here."
-            )
+        groups = (meta.row_group(number) for number in range(meta.num_row_groups))
+        unpacked = sum(max(group.total_byte_size, 0) for group in groups)
+        bounds.check_table(file, meta.num_rows, meta.num_columns, unpacked)
         table = parquet.read()
     table.validate(full=True)  # text that is not UTF-8, offsets that point outside
     return table

@@ -22,6 +22,7 @@ import numpy as np
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import innermost_around
+from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.readers.chrome_flows import bound_ends, family
 from neuron_tb.converters.readers.chrome_pairs import (
     BEGINS,
@@ -29,6 +30,7 @@ from neuron_tb.converters.readers.chrome_pairs import (
     ENDS_OF_PAIRS,
     POINTS,
     AsyncRow,
+    SharedRow,
     asynchronous,
     in_order_of_time,
     pair,
@@ -219,6 +221,7 @@ class _Reader:
         self.store = ArgumentStore()
         self.threads: dict[Key, int] = {}
         self._raw_threads: dict[Key, int] = {}
+        self._pids: dict[object, None] = {}
         self.base_ns = base_time(self.metadata)
         report_producer(self.metadata, self.findings)
         raw = document.data if document.array else document.keys["traceEvents"]
@@ -371,8 +374,27 @@ class _Reader:
             if key in known:
                 continue
             clean = (identifier(key[0]), identifier(key[1]))
+            if clean not in self.threads:
+                clean = self._key_within_bounds(*clean)
             known[key] = self.threads.setdefault(clean, len(self.threads))
         return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))
+
+    def _key_within_bounds(self, pid: object, tid: object) -> Key:
+        """The key of a new thread: its own, or a shared one where there are too many."""
+        if pid not in self._pids and len(self._pids) >= bounds.MAX_PROCESSES:
+            self.findings.add(
+                "too_many_processes",
+                f"events of processes after the first {bounds.MAX_PROCESSES:,} share one row",
+            )
+            return next(iter(self._pids)), SharedRow("further processes", 0)
+        self._pids[pid] = None
+        if len(self.threads) < bounds.MAX_TRACKS:
+            return pid, tid
+        self.findings.add(
+            "too_many_threads",
+            f"threads after the first {bounds.MAX_TRACKS:,} share a row of their process",
+        )
+        return pid, SharedRow("further threads", 0)
 
     def _paired(self, events: list[Any]) -> _Rows:
         """Complete rows made of ``B`` and ``E`` events of one thread, in the file's order."""
@@ -492,7 +514,7 @@ class _Reader:
             [CATEGORY_ROLES.get(text.lower(), Role.OTHER) for text in self.table.strings], np.uint8
         )
         roles = by_category[rows.category] if len(by_category) else np.empty(0, np.uint8)
-        on_async_row = [isinstance(tid, AsyncRow) for _, tid in self.threads]
+        on_async_row = [type(tid) is AsyncRow for _, tid in self.threads]
         if any(on_async_row):
             roles[np.array(on_async_row)[rows.thread]] = Role.OTHER
         return roles

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,15 +46,46 @@ instance_option = click.option(
 )
 
 
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, such as 16G, 512MiB or 1000000."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """The number of bytes (1K is 1024)."""
+        match = _SIZE.fullmatch(str(value).strip())
+        size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+        if not 0 < size < 1 << 63:
+            self.fail(f"{value!r} is no size; write 16G, 512M or a number of bytes.", param, ctx)
+        return size
+
+
 def command_options(function: _F) -> _F:
-    """Adds ``--strict`` and ``--debug``, and turns NeuronTbError into a sentence and exit 1."""
+    """Adds ``--strict``, ``--max-size`` and ``--debug``.
+
+    NeuronTbError becomes a sentence and exit 1.
+    """
 
     @click.option("--strict", is_flag=True, help="Exit with 3 when there are findings.")
+    @click.option(
+        "--max-size",
+        type=Size(),
+        metavar="SIZE",
+        help="The largest file to read, decompressed (such as 16G); by default 8G, and 400 times "
+        "the compressed size above 256M.",
+    )
     @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
     @functools.wraps(function)
-    def wrapped(*args: Any, strict: bool, debug: bool, **kwargs: Any) -> None:
+    def wrapped(*args: Any, strict: bool, max_size: int | None, debug: bool, **kwargs: Any) -> None:
         try:
-            findings = function(*args, **kwargs)
+            with _allowed(max_size):
+                findings = function(*args, **kwargs)
         except NeuronTbError as error:
             _fail(error, debug)
         except KeyboardInterrupt:
@@ -75,6 +108,14 @@ def command_options(function: _F) -> _F:
             sys.exit(EXIT_FINDINGS)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _allowed(max_size: int | None) -> AbstractContextManager[None]:
+    if max_size is None:
+        return nullcontext()
+    from neuron_tb.converters.readers.bounds import allowed
+
+    return allowed(max_size)
 
 
 def _fail(error: BaseException, debug: bool) -> None:
