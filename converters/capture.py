@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers.device_names import holds_device_table, is_device_document
 from neuron_tb.converters.readers.document import Context
 
 _PROCESS_DIRECTORY = re.compile(r"(?P<host>.+)_pid_(?P<pid>\d+)")
@@ -24,7 +25,8 @@ _FRAMEWORK = re.compile(
     re.IGNORECASE,
 )
 _SYSTEM = re.compile(r"system[_-]profile\.json|system[_-]trace\.json|integrated_trace\.json", re.I)
-_NOT_READ = re.compile(r"framework_mapping_.*|device_profile_model_.*|.*_nc_\d+_session_\d+\.json")
+_NOT_READ = re.compile(r"framework_mapping_.*")
+_DEVICE = re.compile(r"device_profile_model_.*\.json|.*_nc_\d+_(session|model)_\w+\.json", re.I)
 _EVENTS_TABLE = re.compile(r"SystemProfileEvents(_\d+)?\.parquet")
 _ANY_JSON = re.compile(r".*\.json(\.gz)?", re.IGNORECASE)
 _GENERIC_STEMS = {"trace", "pytorch_trace", "neuron_trace", "system_profile", "profile"}
@@ -40,7 +42,8 @@ class Capture:
 
     ``host``, ``pid``: from the directory's name, "" and None when it has none. ``session``: the
     timestamp directory's name. ``framework``: the framework trace. ``system``: system profiles
-    that lie with it (they may hold other processes too). ``raw``: the runtime's own files.
+    that lie with it (they may hold other processes too). ``device``: device profiles, as
+    directories of tables or as files. ``raw``: the runtime's own files.
     ``listed``: files that are named but never opened. ``named``: the user named this very
     directory or file.
     """
@@ -51,6 +54,7 @@ class Capture:
     session: str = ""
     framework: list[Path] = field(default_factory=list)
     system: list[Path] = field(default_factory=list)
+    device: list[Path] = field(default_factory=list)
     raw: list[Path] = field(default_factory=list)
     listed: list[Path] = field(default_factory=list)
     named: bool = False
@@ -64,6 +68,8 @@ class Capture:
 
     def lacks(self) -> list[str]:
         """Sentences on what is missing here and how to get it."""
+        if self.device and not (self.framework or self.system or self.raw):
+            return []  # a device profile is whole on its own
         sentences = []
         if not self.framework:
             sentences.append(
@@ -93,7 +99,7 @@ class Found:
 
     def files(self) -> list[Path]:
         """Every file that will be read."""
-        return [p for c in self.captures for p in (*c.framework, *c.system)]
+        return [p for c in self.captures for p in (*c.framework, *c.system, *c.device)]
 
 
 def find(sources: Sequence[Path]) -> Found:
@@ -140,17 +146,25 @@ def _in_directory(root: Path, found: Found) -> list[Capture]:
         elif kind == "table":
             if path.parent not in capture.system:
                 capture.system.append(path.parent)
+        elif kind == "device":
+            profile = path.parent if path.suffix == ".parquet" else path
+            if profile not in capture.device:
+                capture.device.append(profile)
         elif kind == "raw":
             capture.raw.append(path)
         elif kind == "listed":
             capture.listed.append(path)
         elif kind == "own":
             found.own_results.append(path)
-    captures = [c for c in by_directory.values() if c.framework or c.raw or c.system]
+    captures = [c for c in by_directory.values() if c.framework or c.raw or c.system or c.device]
     # A system profile above the process directories holds several processes.
     for capture in list(captures):
         if capture.system and not (capture.framework or capture.raw):
-            below = [c for c in captures if capture.directory in c.directory.parents]
+            below = [
+                c
+                for c in captures
+                if capture.directory in c.directory.parents and (c.framework or c.raw)
+            ]
             if below:
                 captures.remove(capture)
                 shared += capture.system
@@ -187,6 +201,9 @@ def _directories_above(directory: Path) -> list[Path]:
 def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
     capture = _capture_at(path.parent)
     capture.named = True
+    if _is_device_profile(path):
+        capture.device.append(path)
+        return capture
     is_profile = _SYSTEM.fullmatch(path.name) or _EVENTS_TABLE.fullmatch(path.name)
     if is_profile or path.suffix == ".parquet" or _has_rows_of_a_profile(path):
         capture.system.append(path)
@@ -205,11 +222,20 @@ def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
     return capture
 
 
+def _is_device_profile(path: Path) -> bool:
+    if path.suffix == ".parquet":
+        return holds_device_table(path)
+    name = path.name.removesuffix(".gz")
+    return bool(_DEVICE.fullmatch(name)) or is_device_document(_head(path))
+
+
 def _capture_at(directory: Path) -> Capture:
     absolute = directory.absolute()
     for place, session in ((absolute, ""), (absolute.parent, absolute.name)):
         match = _PROCESS_DIRECTORY.fullmatch(place.name)
         if match:
+            # Explorer's output directories (NAME@latest) below a process' directory: no sessions.
+            session = "" if session.endswith("@latest") else session
             return Capture(directory, match["host"], int(match["pid"]), session)
     return Capture(directory)
 
@@ -221,9 +247,13 @@ def _kind(path: Path) -> str:
     if path.suffix in _OPAQUE_SUFFIXES or _NOT_READ.fullmatch(path.name):
         return "listed"
     if path.suffix == ".parquet":
-        return "table" if _EVENTS_TABLE.fullmatch(path.name) else "listed"
+        if _EVENTS_TABLE.fullmatch(path.name):
+            return "table"
+        return "device" if holds_device_table(path) else "listed"
     if _SYSTEM.fullmatch(name):
         return "system"
+    if _DEVICE.fullmatch(name):
+        return "device"
     if _FRAMEWORK.fullmatch(name):
         return "own" if _OWN_RESULT in _head(path) else "framework"
     if _ANY_JSON.fullmatch(path.name):
@@ -234,6 +264,8 @@ def _kind(path: Path) -> str:
 def _kind_by_content(path: Path) -> str:
     if _OWN_RESULT in _head(path):
         return "own"
+    if is_device_document(_head(path)):
+        return "device"
     return "framework" if b'"traceEvents"' in _head(path) or b'"ph"' in _head(path) else ""
 
 
@@ -281,21 +313,25 @@ def _drop_repeated_files(found: Found) -> None:
         fresh = [p for p in capture.framework if p.resolve() not in seen]
         seen |= {p.resolve() for p in fresh}
         capture.framework = fresh
-    found.captures = [c for c in found.captures if c.framework or c.system or c.raw]
+    found.captures = [c for c in found.captures if c.framework or c.system or c.raw or c.device]
 
 
 def _keep_newest_sessions(found: Found) -> None:
     newest: dict[tuple[str, int | None], Capture] = {}
     for capture in found.captures:
         key = (capture.host, capture.pid)
-        if capture.session and (
+        whole = capture.framework or capture.system or capture.raw
+        if (whole and capture.session) and (
             key not in newest or _session_order(newest[key]) < _session_order(capture)
         ):
             newest[key] = capture
     kept = [
         c
         for c in found.captures
-        if not c.session or c.named or newest[c.host, c.pid].session == c.session
+        if not c.session
+        or c.named
+        or not (c.framework or c.system or c.raw)
+        or newest[c.host, c.pid].session == c.session
     ]
     found.older = [c for c in found.captures if not any(c is k for k in kept)]
     found.captures = kept

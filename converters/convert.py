@@ -58,6 +58,7 @@ def convert(
     run: str | None = None,
     instance_type: str | None = None,
     steps_from: str | None = None,
+    instructions: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Conversion:
@@ -65,12 +66,13 @@ def convert(
 
     ``to``: ``all`` or names from :data:`TARGETS`. ``run``: the run's name, by default the
     capture's own. ``instance_type``: such as ``trn2.48xlarge``; without it no peak figures are
-    written. An existing result is replaced only with ``force``. Raises NeuronTbError.
+    written. ``instructions``: single instructions of device profiles
+    too. An existing result is replaced only with ``force``. Raises NeuronTbError.
     """
     say = progress or (lambda text: None)
     names = _target_names(to)
     out = Path(out)
-    trace = load(*sources, steps_from=steps_from, progress=say)
+    trace = load(*sources, steps_from=steps_from, instructions=instructions, progress=say)
     name = run_name(run if run is not None else trace.name)
     places = {target: TARGETS[target].path(out, name) for target in names}
     manifest = Manifest(out, name)

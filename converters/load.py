@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from neuron_tb.converters.capture import Capture, Found, find
+from neuron_tb.converters.device_profiles import add_device_profiles, read_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import KINETO, Format, read_source
@@ -19,20 +20,27 @@ Progress = Callable[[str], None]
 
 
 def load(
-    *sources: str | Path, steps_from: str | None = None, progress: Progress | None = None
+    *sources: str | Path,
+    steps_from: str | None = None,
+    instructions: bool = False,
+    progress: Progress | None = None,
 ) -> Trace:
     """Read captures into one Trace.
 
     A source is a trace file, a capture directory ``<instance>_pid_<pid>/<timestamp>/``, or a
     directory that holds any number of them; all sources of one call make one run.
     ``steps_from`` names the annotation that marks steps (default ``ProfilerStep#N``).
+    ``instructions``: single instructions, DMA packets and semaphores of device profiles too.
 
     Raises NeuronTbError, with one plain sentence, when nothing can be read.
     """
     say = progress or (lambda text: None)
     found = find([Path(source) for source in sources])
-    framework, system = _read_all(found, say)
-    trace = put_together(found.name, framework, system)
+    profiles, failures = read_profiles(found, instructions, say)
+    framework, system = _read_all(found, say, failures, needed=not profiles)
+    trace = add_device_profiles(put_together(found.name, framework, system), profiles)
+    for sentence in failures:
+        trace.findings.add("file_unreadable", sentence)
     if steps_from:
         trace.step_annotation = steps_from
     _report_capture(found, trace)
@@ -76,10 +84,11 @@ def put_together(
     return unified.without_empty_tracks()
 
 
-def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trace, bool]]]:
+def _read_all(
+    found: Found, say: Progress, failures: list[str], needed: bool
+) -> tuple[list[Trace], list[tuple[Trace, bool]]]:
     framework: list[Trace] = []
     system: dict[Path, tuple[Trace, bool]] = {}
-    failures: list[str] = []
     for capture in found.captures:
         for path in (*capture.framework, *capture.system):
             resolved = path.resolve()
@@ -96,13 +105,11 @@ def _read_all(found: Found, say: Progress) -> tuple[list[Trace], list[tuple[Trac
                 system[resolved] = (trace, explicit)
             else:
                 framework.append(trace)
-    if not framework and not system:
+    if needed and not framework and not system:
         lacking = [s for c in found.captures for s in c.lacks()]
         raise NeuronTbError(
             failures[0] if failures else f"{found.captures[0].directory} has {lacking[0]}."
         )
-    for sentence in failures:
-        (framework or [t for t, _ in system.values()])[0].findings.add("file_unreadable", sentence)
     return framework, list(system.values())
 
 
@@ -225,11 +232,11 @@ def _unify(trace: Trace, same: dict[int, int]) -> Trace:
 def _unified_devices(trace: Trace, target: list[int]) -> tuple[list[Device], list[int]]:
     """Devices of one process with one index are one; a NeuronCore is the better known one."""
     devices: list[Device] = []
-    numbers: dict[tuple[int, int], int] = {}
+    numbers: dict[tuple[int, int, str], int] = {}
     of_device = []
     for device in trace.devices:
         moved = replace(device, process=target[device.process])
-        key = (moved.process, moved.index)
+        key = (moved.process, moved.index, moved.name if moved.detail else "")
         if key not in numbers:
             numbers[key] = len(devices)
             devices.append(moved)

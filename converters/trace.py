@@ -97,7 +97,9 @@ class Device:
     """One device of a process: a logical NeuronCore, or another accelerator.
 
     ``index`` counts inside the process. ``family`` is ``neuron``, ``cuda``, ``rocm``, ``xpu``,
-    ``mtia``, ``privateuse1`` or ``other``; ``name`` is what a person calls it.
+    ``mtia``, ``privateuse1`` or ``other``; ``name`` is what a person calls it. ``detail``: no
+    device of its own, but the engines, DMA queues and counters of the one with this index, from
+    a device profile; its rows are never counted as device time.
     """
 
     process: int
@@ -105,6 +107,7 @@ class Device:
     family: str
     name: str
     memory_bytes: int | None = None
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True)

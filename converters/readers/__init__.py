@@ -40,6 +40,7 @@ KINETO = Format("kineto_json", "framework trace (Chrome JSON)", system=False)
 FORMATS = (
     Format("explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"),
     Format("system_profile", "Neuron system profile (JSON)", system=True),
+    Format("device_json", "Neuron device profile (JSON)", system=True),
     Format("nrt_events", "dump of the Neuron runtime's events (JSON)", system=True),
     KINETO,
 )
@@ -63,6 +64,24 @@ def read_source(path: Path, context: Context | None = None) -> tuple[Trace, Form
     trace = found.reader.read(document, context)
     trace.findings.extend(document.findings)
     return trace, found
+
+
+def read_device_profile(path: Path, context: Context, instructions: bool = False) -> Trace:
+    """Read a device profile: a directory of tables, one table, or a JSON file.
+
+    The Trace has a relative clock; ``instructions``: single instructions, DMA packets and
+    semaphores too. Raises NeuronTbError, with one sentence, when it is none.
+    """
+    from neuron_tb.converters.readers import device_json, device_profile
+
+    if path.is_dir() or path.suffix == ".parquet":
+        return device_profile.read(path, context, instructions)
+    document = open_document(path)
+    if not device_json.sniff(document):
+        raise NeuronTbError(f"{path} holds no table of a device profile that is known here.")
+    trace = device_json.read(document, context, instructions)
+    trace.findings.extend(document.findings)
+    return trace
 
 
 def read_file(path: Path, context: Context | None = None) -> Trace:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.readers.columns import integer
+from neuron_tb.converters.readers.device_names import TABLES as OF_DEVICE_PROFILES
 from neuron_tb.converters.readers.document import Context
 from neuron_tb.converters.readers.neuron_rows import (
     FlowTexts,
@@ -113,7 +114,7 @@ def read(path: Path, context: Context) -> Trace:
     _add_events(events, builder)
     builder.add_samples(_samples(tables))
     builder.add_warnings(_warnings(tables))
-    others = sorted(set(tables.files) - set(_READ_TABLES))
+    others = sorted(set(tables.files) - {*_READ_TABLES, *OF_DEVICE_PROFILES})
     builder.findings.add(
         "table_not_read",
         f"tables that are not read here: {', '.join(others)}",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import union_length
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
@@ -46,6 +47,14 @@ from neuron_tb.converters.writers.cuda_words import CALL_OF_KIND, Kind, collecti
 
 TARGET = "kineto"
 _FILE_NAME = re.compile(r"rank\d+\.trace\.json\.gz")
+_NO_SLICES = (
+    "HTA and TraceLens cannot take a capture without slices: the profiler's schedule probably "
+    "never reached an active step"
+)
+_ONLY_DETAIL = (
+    "the capture holds only device profiles, and HTA and TraceLens have no place for engines and "
+    "queues; use the Perfetto output"
+)
 _NUMBER = re.compile(r'"correlation"\s*:\s*-?\d+\s*[,}]')
 _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 _MOST_DEVICES = 4096
@@ -77,14 +86,14 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     folder = destination.out / "kineto" / destination.run
     refuse_overwrite(folder, destination.force)
     _refuse_foreign_files(folder)
+    trace, left_out = without_device_profiles(trace)
     processes = np.unique(trace.slice_process).tolist()
     if not processes:
         return [
             Written(
                 TARGET,
                 None,
-                skipped="HTA and TraceLens cannot take a capture without slices: the profiler's "
-                "schedule probably never reached an active step",
+                skipped=_ONLY_DETAIL if left_out else _NO_SLICES,
             )
         ]
     base_ns = base_that_keeps_nanoseconds(trace, trace.clock.base_ns)
@@ -94,6 +103,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
             name = f"rank{rank}.trace.json.gz"
             plan = _Plan(trace, process, rank, destination, base_ns)
             written.append(plan.write(temporary / name, folder / name))
+    written[0].findings.extend(left_out)
     return written
 
 

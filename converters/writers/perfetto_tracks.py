@@ -4,6 +4,7 @@
       one thread track per host thread; what overlaps stands in a row beside it
       "Neuron runtime": one row per thread that calls into the runtime
       "NeuronCore 0": one row per stream or physical core, then its counters
+      "NeuronCore 0 engines": a device profile's engines and DMA queues, then its counters
       "Process and host counters": all other counters, memory events
 
 Rows that overlap are several tracks with one merge key, which viewers stack as one row. Every
@@ -268,7 +269,7 @@ class _ProcessBuilder:
         used = {r.track.device for r in [*on_device, *counters]} | {d for _, d in memory}
         for device in sorted(
             (d for d in used if d is not None and d != NONE),
-            key=lambda d: (self._trace.devices[d].index, d),
+            key=lambda d: (self._trace.devices[d].index, self._trace.devices[d].detail, d),
         ):
             self._group_of_device(device)
             for row in sorted(
@@ -396,7 +397,9 @@ class _ProcessBuilder:
         pairs = np.stack([memory.device_type[own], memory.device_id[own]], axis=1)
         places = sorted(set(map(tuple, pairs.tolist())))
         devices = {
-            d.index: n for n, d in enumerate(self._trace.devices) if d.process == self._number
+            d.index: n
+            for n, d in enumerate(self._trace.devices)
+            if d.process == self._number and not d.detail
         }
         return [(p, NONE if p[0] == 0 else devices.get(max(p[1], 0), NONE)) for p in places]
 
@@ -536,6 +539,8 @@ def _device_label(device: Device) -> str:
 
 
 def _device_title(device: Device, chip: str | None) -> str:
+    if device.detail:
+        return device.name
     label = _device_label(device)
     name = chip if chip and device.family == "neuron" else device.name
     if not name or name.lower() == label.lower():

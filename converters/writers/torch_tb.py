@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name
@@ -91,6 +92,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     folder = destination.out / destination.run
     refuse_overwrite(folder, destination.force)
     _refuse_foreign_files(folder)
+    trace, left_out = without_device_profiles(trace)
     base_ns = base_that_keeps_nanoseconds(trace, second_of(trace.time_range()[0]))
     plans: list[_Plan] = []
     skipped: list[Written] = []
@@ -110,6 +112,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
         # TensorBoard may be looking already: no name fits its pattern until all files are whole.
         for number, name in enumerate(names):
             (temporary / f"{number}.unfinished").rename(temporary / name)
+    written[0].findings.extend(left_out)
     return written + skipped
 
 

@@ -3,7 +3,8 @@
 Each logical core is a ``/device:TPU:k`` plane, because XProf fills its tables for no other name
 that does not claim a vendor: lines ``Steps``, ``XLA Modules`` and ``XLA Ops``, the last a flat
 sequence of operators. What that sequence cannot hold (overlapping work, the physical cores
-behind a logical one, parts of an execution) stands in a ``/device:CUSTOM:`` plane, everything
+behind a logical one, parts of an execution, the engines and DMA queues of a device profile)
+stands in a ``/device:CUSTOM:`` plane, everything
 of the host in ``/host:CPU``. Times count from the earliest event of the whole trace, since
 XProf keeps picoseconds in 64 bits.
 """
@@ -146,11 +147,17 @@ class _HostFile:
         self.name, self.processes = name, processes
         self.with_arguments = True
         self.findings = Findings()
+        # Details after all cores, so that cores are numbered through.
         self.devices = [
             number
+            for detail in (False, True)
             for process in processes
             for number, _ in sorted(
-                ((n, d) for n, d in enumerate(run.trace.devices) if d.process == process),
+                (
+                    (n, d)
+                    for n, d in enumerate(run.trace.devices)
+                    if d.process == process and d.detail == detail
+                ),
                 key=lambda item: item[1].index,
             )
         ]

@@ -83,6 +83,7 @@ class Samples:
                     for n in self._devices
                     if self._trace.devices[n].process == process
                     and self._trace.devices[n].index == number
+                    and not self._trace.devices[n].detail
                 ),
                 None,
             )

@@ -45,6 +45,12 @@ instance_option = click.option(
     help="The machine the capture is from, such as trn2.48xlarge; adds published peak figures.",
 )
 
+instructions_option = click.option(
+    "--instructions",
+    is_flag=True,
+    help="Of device profiles, draw single instructions, DMA packets and semaphores too.",
+)
+
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)

@@ -12,6 +12,7 @@ from neuron_tb.commands.common import (
     command_options,
     format_option,
     instance_option,
+    instructions_option,
     print_findings,
     print_json,
     print_table,
@@ -35,6 +36,7 @@ from neuron_tb.converters.findings import Findings
 @click.option("--run", metavar="NAME", help="The run's name; by default the capture's own.")
 @instance_option
 @steps_option
+@instructions_option
 @click.option("--force", is_flag=True, help="Replace an existing result.")
 @format_option
 @command_options
@@ -45,6 +47,7 @@ def command(
     run: str | None,
     instance_type: str | None,
     steps_from: str | None,
+    instructions: bool,
     force: bool,
     output_format: str,
 ) -> Findings:
@@ -61,6 +64,7 @@ def command(
             run=run,
             instance_type=instance_type,
             steps_from=steps_from,
+            instructions=instructions,
             force=force,
             progress=stages,
         )

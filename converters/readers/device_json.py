@@ -1,0 +1,71 @@
+"""Device profiles as JSON: ``device_profile_model_<id>.json`` and ``summary-json``.
+
+The first has a key per table: ``instruction``, ``dma``, ``summary`` and others, written by
+``neuron-profile`` (``timestamp`` and ``duration``, the engine under ``label``) or by
+``neuron-explorer`` (the columns of its Parquet tables). The second is an object of rows of the
+table ``Summary``: device profiles under ``n_<hash>``, system profiles under ``s_<hash>``.
+Numbers may be written as text. Times are nanoseconds.
+
+Format: AWS Neuron documentation, "neuron-profile" and "Neuron Explorer", output formats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers.device_names import MARKS, SUMMARY_KEY, profile_name, table_of_key
+from neuron_tb.converters.readers.device_profile import read_tables
+from neuron_tb.converters.readers.device_tables import DeviceTables, Loader, table_from_rows
+from neuron_tb.converters.readers.document import Context, Document
+from neuron_tb.converters.trace import Trace
+
+
+def sniff(document: Document) -> bool:
+    """Whether the document has a table of a device profile, or is a summary of profiles."""
+    if document.array or not document.keys:
+        return False
+    if any(table_of_key(key) == "" for key in document.keys):
+        return False
+    return _is_summary(document) or any(
+        table_of_key(key) in MARKS and bytes(raw).lstrip()[:1] == b"["
+        for key, raw in document.keys.items()
+    )
+
+
+def read(document: Document, context: Context, instructions: bool = False) -> Trace:
+    """Read one file. Raises NeuronTbError when none of its tables is known."""
+    if _is_summary(document):
+        loaders = _of_summary(document)
+    else:
+        loaders = {table_of_key(key): _loader(document, key) for key in document.keys}
+    tables = DeviceTables(profile_name(document.path), document.path, loaders)
+    return read_tables(tables, context, instructions)
+
+
+def _loader(document: Document, key: str) -> Loader:
+    def load() -> pa.Table:
+        value = document.value(document.keys[key])
+        rows = value if isinstance(value, list) else [value]
+        return table_from_rows([row for row in rows if isinstance(row, dict)])
+
+    return load
+
+
+def _is_summary(document: Document) -> bool:
+    keys = list(document.keys)
+    return all(map(SUMMARY_KEY.fullmatch, keys)) and any(k.startswith("n_") for k in keys)
+
+
+def _of_summary(document: Document) -> dict[str, Loader]:
+    rows: list[dict[str, Any]] = []
+    for key, raw in document.keys.items():
+        value = document.value(raw)
+        if key.startswith("n_"):
+            found = value if isinstance(value, list) else [value]
+            rows += [{"profile": key, **row} for row in found if isinstance(row, dict)]
+    if not rows:
+        raise NeuronTbError(f"{document.path} holds no summary of a device profile.")
+    return {"Summary": lambda: table_from_rows(rows)}
