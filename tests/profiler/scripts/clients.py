@@ -6,7 +6,6 @@ import collections
 import gzip
 import json
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -20,15 +19,28 @@ from torch.profiler import (
 )
 
 
-def kernels_below(directory):
-    found = collections.Counter()
-    for path in sorted(Path(directory).rglob("*.json*")):
-        if "neuron" in path.name.split(".") or "neuron_profile" in path.parts:
-            continue
+def answered(*patterns, **more):
+    """What the traces of ``patterns`` hold, beside what the simulated cores did in all windows."""
+    from tests.neuron_sim import sim
+
+    seen = collections.defaultdict(set)
+    for path in sorted(p for pattern in patterns for p in Path().glob(pattern)):
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt") as file:
-            found.update(e.get("cat") for e in json.load(file)["traceEvents"])
-    return found["kernel"]
+            for event in json.load(file)["traceEvents"]:
+                if event.get("cat") in ("kernel", "gpu_memcpy"):
+                    seen[event["cat"]].add(event["args"]["correlation"])
+    done = [row for row in sim.truth() if row["session"]]
+    kernels = {row["correlation"] for row in done if row["kind"] == "kernel"}
+    copies = {row["correlation"] for row in done if row["kind"] != "kernel"}
+    return {
+        "kernels": len(seen["kernel"]),
+        "all": seen["kernel"] == kernels and seen["gpu_memcpy"] == copies,
+        "executed": len(kernels),
+        "launches": sim.counters()["launches"],
+        "unfinished": sim.counters()["unfinished"],
+        **more,
+    }
 
 
 class Model(nn.Module):
@@ -43,27 +55,79 @@ class Model(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
+def dataset():
+    return torch.utils.data.TensorDataset(torch.randn(32, 8), torch.randint(2, (32,)))
+
+
 def accelerate():
     from accelerate import Accelerator
     from accelerate.utils import ProfileKwargs
 
-    ready = tensorboard_trace_handler("logs")
-    options = {"wait": 1, "warmup": 1, "active": 2, "repeat": 1}
     kwargs = ProfileKwargs(
-        activities=["cpu", "cuda"], schedule_option=options, on_trace_ready=ready
+        activities=["cpu", "cuda"],
+        schedule_option={"wait": 1, "warmup": 1, "active": 2, "repeat": 1},
+        on_trace_ready=tensorboard_trace_handler("logs"),
     )
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[kwargs])
-    model = Model().to("neuron")
-    with accelerator.profile() as recorded:
-        for _ in range(5):
-            model(torch.randn(4, 8).to("neuron")).sum().backward()
+    accelerator = Accelerator(kwargs_handlers=[kwargs])
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+    def train(recorded):
+        for x, labels in loader:
+            accelerator.backward(model(x, labels)["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
             recorded.step()
-    return {"kernels": kernels_below("logs"), "class": isinstance(recorded, torch.profiler.profile)}
+
+    with accelerator.profile() as recorded:
+        train(recorded)
+    # The other way that its documentation shows: no schedule, one trace for each process.
+    with accelerator.profile(
+        ProfileKwargs(activities=["cpu", "cuda"], output_trace_dir="one")
+    ) as second:
+        train(second)
+    return answered(
+        "logs/*.pt.trace.json",
+        "one/profile_0.json",
+        **{"class": isinstance(recorded, torch.profiler.profile)},
+    )
 
 
 def lightning():
+    """Two runs: one asks for CUDA; one asks, as Lightning does by itself, only where CUDA is."""
     import lightning.pytorch as pl
+    from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.profilers import PyTorchProfiler
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    class Neuron(Accelerator):
+        def setup_device(self, device):
+            torch.neuron.set_device(device.index)
+
+        def teardown(self):
+            pass
+
+        @staticmethod
+        def parse_devices(devices):
+            return devices
+
+        @staticmethod
+        def get_parallel_devices(devices):
+            return [torch.device("neuron", i) for i in range(devices)]
+
+        @staticmethod
+        def auto_device_count():
+            return torch.neuron.device_count()
+
+        @staticmethod
+        def is_available():
+            return torch.neuron.is_available()
+
+        @staticmethod
+        def name():
+            return "neuron"
 
     class Module(pl.LightningModule):
         def __init__(self):
@@ -71,38 +135,37 @@ def lightning():
             self.model = Model()
 
         def training_step(self, batch, index):
-            # The trainer runs on the CPU; the work that counts is the device's.
-            x = batch[0].to("neuron")
-            weight = self.model.layers[0].weight.detach().to("neuron")
-            (x @ weight.t()).relu().sum().cpu()
-            return self.model(batch[0]).sum()
+            return self.model(*batch)["loss"]
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    profiler = PyTorchProfiler(
-        dirpath="logs",
-        filename="profile",
-        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
-        schedule=schedule(wait=1, warmup=1, active=2),
-        record_shapes=True,
-        sort_by_key="cuda_time_total",
-    )
-    data = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.randn(32, 8)), batch_size=4
-    )
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        profiler=profiler,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(Module(), data)
-    text = "".join(p.read_text() for p in Path("logs").glob("*.txt"))
-    return {"kernels": kernels_below("logs"), "columns": "Self NEURON" in text}
+    columns = []
+    for name, options in {
+        "cuda": {"activities": [ProfilerActivity.CPU, ProfilerActivity.CUDA]},
+        "default": {},
+    }.items():
+        profiler = PyTorchProfiler(
+            dirpath=name,
+            filename="profile",
+            schedule=schedule(wait=1, warmup=1, active=2),
+            record_shapes=True,
+            sort_by_key="cuda_time_total",
+            **options,
+        )
+        trainer = pl.Trainer(
+            max_epochs=1,
+            strategy=SingleDeviceStrategy(device="neuron:0", accelerator=Neuron()),
+            profiler=profiler,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(Module(), torch.utils.data.DataLoader(dataset(), batch_size=4))
+        text = "".join(p.read_text() for p in Path(name).glob("*.txt"))
+        columns.append("Self NEURON" in text)
+    return answered("cuda/*.pt.trace.json", "default/*.pt.trace.json", columns=all(columns))
 
 
 def transformers():
@@ -113,14 +176,11 @@ def transformers():
             self.recorded = recorded
 
         def on_step_end(self, args, state, control, **kwargs):
-            weight = torch.ones(8, 8).to("neuron")
-            torch.relu(weight @ weight).sum().cpu()
             self.recorded.step()
 
-    rows = [{"x": torch.randn(8), "labels": torch.tensor(i % 2)} for i in range(32)]
+    rows = [{"x": x, "labels": label} for x, label in dataset()]
     arguments = TrainingArguments(
         output_dir="out",
-        use_cpu=True,
         report_to=[],
         per_device_train_batch_size=4,
         max_steps=6,
@@ -137,7 +197,8 @@ def transformers():
         Trainer(
             model=Model(), args=arguments, train_dataset=rows, callbacks=[Profile(recorded)]
         ).train()
-    return {"kernels": kernels_below("logs")}
+    columns = "Self NEURON" in recorded.key_averages().table()
+    return answered("logs/*.pt.trace.json", columns=columns, device=str(arguments.device))
 
 
 def nanogpt_bench():
@@ -167,7 +228,7 @@ def nanogpt_bench():
             loss.backward()
             optimizer.step()
             prof.step()
-    return {"kernels": kernels_below("bench_log")}
+    return answered("bench_log/*.pt.trace.json")
 
 
 def tutorial():
@@ -194,13 +255,12 @@ def tutorial():
         for _ in range(10):
             model(inputs)
             p.step()
-    begin = time.time()
-    return {
-        "kernels": kernels_below("."),
-        "columns": "Self NEURON" in table and all("Self NEURON" in text for text in outputs),
-        "cycles": len(outputs),
-        "seconds": time.time() - begin,
-    }
+    return answered(
+        "logs.json",
+        *("trace_6.json", "trace_10.json"),
+        columns="Self NEURON" in table and all("Self NEURON" in text for text in outputs),
+        cycles=len(outputs),
+    )
 
 
 def main():
