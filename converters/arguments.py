@@ -12,9 +12,13 @@ import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from neuron_tb.converters.ragged import Ragged
 
 Text = bytes | mmap.mmap
 """What holds a piece of text: both give ``bytes`` for a range."""
@@ -61,9 +65,29 @@ class Arguments:
         ends = (starts + lengths).tolist()
         return [text[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
 
+    def rows(self, starts: NDArray[np.integer], lengths: NDArray[np.integer]) -> Ragged:
+        """The bytes of n rows as one column."""
+        from neuron_tb.converters.ragged import Ragged, stacked
+
+        if not len(starts) or not self.pieces:
+            return Ragged.of([b""] * len(starts))
+        if len(self.pieces) == 1:
+            return Ragged.ranges(self.pieces[0], np.where(lengths > 0, starts, 0), lengths)
+        piece = np.searchsorted(self.starts, starts, side="right") - 1
+        piece = np.where(lengths > 0, piece, 0)
+        order = np.argsort(piece, kind="stable")
+        numbers, first = np.unique(piece[order], return_index=True)
+        parts = [
+            Arguments([self.pieces[n]]).rows(starts[mine] - self.starts[n], lengths[mine])
+            for n, mine in zip(numbers.tolist(), np.split(order, first[1:]), strict=True)
+        ]
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        return stacked(parts).take(place)
+
     def joined(self, starts: NDArray[np.integer], lengths: NDArray[np.integer]) -> bytes:
         """The bytes of n rows, back to back."""
-        return b"".join(self.texts(starts, lengths))
+        return self.rows(starts, lengths).tobytes()
 
     def is_utf8(self) -> bool:
         """Whether all text of all pieces is UTF-8."""

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuron_tb.converters import wire
-from neuron_tb.converters.wire import Ragged, Rows
+from neuron_tb.converters.ragged import Ragged
+from neuron_tb.converters.wire import Rows
 
 messages = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2",
@@ -43,7 +44,7 @@ event = st.fixed_dictionaries(
 def whole(*rows: Rows) -> list[bytes]:
     """The bytes of every row of fields that stand side by side."""
     joined = wire.side_by_side(*rows)
-    return [joined.block[i][joined.mask[i]].tobytes() for i in range(len(joined))]
+    return cut(joined.tobytes(), joined.lengths)
 
 
 def cut(data: bytes, lengths: np.ndarray) -> list[bytes]:
@@ -123,7 +124,7 @@ def encode_packets(events: list[dict[str, Any]]) -> bytes:
     flows = np.array([f for e in events for f in e["flows"]], np.uint64)
     counts = np.array([len(e["flows"]) for e in events], np.int64)
     flow_bytes = wire.fixed64_field(FLOWS, flows).tobytes()
-    ragged_flows = Ragged.gather(flow_bytes, (np.cumsum(counts) - counts) * 10, counts * 10)
+    ragged_flows = Ragged.back_to_back(flow_bytes, counts * 10)
     names = Ragged.of(
         [b"" if e["name"] is None else wire.encode_field(NAME, e["name"]) for e in events]
     )

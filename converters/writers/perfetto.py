@@ -27,6 +27,7 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.output import refuse_overwrite, replacing_file
+from neuron_tb.converters.ragged import Ragged, distinct_rows
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -36,10 +37,9 @@ from neuron_tb.converters.trace import (
     Int64,
     MemoryEvents,
     Role,
-    Slices,
     Trace,
 )
-from neuron_tb.converters.wire import Ragged, Rows
+from neuron_tb.converters.wire import Rows
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.perfetto_annotations import Annotations
 from neuron_tb.converters.writers.perfetto_tracks import (
@@ -100,14 +100,13 @@ class _Edges:
     target: Int32
     id: UInt64
 
-    def of_slices(self, count: int) -> tuple[Ragged, Int64, Int64]:
-        """Encoded flow ids grouped by slice; first and number of ids of every slice."""
+    def of_slices(self, count: int) -> tuple[UInt64, Int64]:
+        """Flow ids grouped by slice, and where those of each slice begin, shape (count + 1,)."""
         ends = np.concatenate([self.source, self.target])
         order = np.argsort(ends, kind="stable")
-        ids = np.concatenate([self.id, self.id])[order]
-        number = np.bincount(ends, minlength=count).astype(np.int64)
-        encoded = wire.fixed64_field(_FLOW, ids)
-        return Ragged(encoded.block.ravel(), encoded.lengths), np.cumsum(number) - number, number
+        first = np.zeros(count + 1, np.int64)
+        np.cumsum(np.bincount(ends, minlength=count), out=first[1:])
+        return np.concatenate([self.id, self.id])[order], first
 
 
 class _Writer:
@@ -124,8 +123,12 @@ class _Writer:
         self._counter_ok = (trace.counters.time_ns >= 0) & np.isfinite(trace.counters.value)
         self._group()
         self._edges = _edges(trace, self._picture, self._slice_ok)
-        self._flow_bytes, self._first_flow, self._flows = self._edges.of_slices(len(trace.slices))
+        self._flows, self._first_flow = self._edges.of_slices(len(trace.slices))
         self._own_codes, self._own = _own_annotations(trace)
+        track = wire.varint_field(_TRACK, self._picture.uuid_of_line)
+        self.lines = tuple(
+            wire.side_by_side(_type(kind, len(track)), track).packed() for kind in (_BEGIN, _END)
+        )
         self._report()
         self.counts = {
             "slices": int(np.count_nonzero(self._slice_ok)),
@@ -161,9 +164,9 @@ class _Writer:
 
     # -- what the sequences share -------------------------------------------------------------
 
-    def lines_of(self, rows: NDArray[np.intp]) -> tuple[Int64, UInt64]:
-        """Ends (nanoseconds) and track uuids of these slices."""
-        return self._end[rows], self._picture.uuid_of_slice[rows]
+    def lines_of(self, rows: NDArray[np.intp]) -> tuple[Int64, Int32]:
+        """Ends (nanoseconds) and lines of these slices."""
+        return self._end[rows], self._picture.line_of_slice[rows]
 
     def uuids_of_tracks(self, tracks: Int32) -> UInt64:
         """The rows of instants or samples on these tracks."""
@@ -171,12 +174,14 @@ class _Writer:
 
     def flows_of(self, rows: NDArray[np.intp]) -> Ragged | None:
         """The encoded flow ids of these slices; None when no slice has one."""
-        if not self._flows[rows].any():
+        first = self._first_flow[rows]
+        count = self._first_flow[rows + 1] - first
+        total = int(count.sum())
+        if not total:
             return None
-        width = len(self._flow_bytes.data) // len(self._flow_bytes)
-        return Ragged.gather(
-            self._flow_bytes.data, self._first_flow[rows] * width, self._flows[rows] * width
-        )
+        place = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(total)
+        encoded = wire.fixed64_field(_FLOW, self._flows[place])
+        return Ragged.back_to_back(encoded.tobytes(), count * encoded.lengths[0])
 
     def own_annotations(self) -> tuple[Int32, list[dict[str, Any]]]:
         """For every slice the number of its own annotations, and all that occur."""
@@ -247,6 +252,7 @@ class _Sequence:
         self._first = sequence + wire.encode_field(_FLAGS, _STATE_CLEARED | _NEEDS_STATE)
         self._later = sequence + wire.encode_field(_FLAGS, _NEEDS_STATE)
         self._annotations = Annotations(self._trace.arguments)
+        self._beginnings, self._endings = writer.lines
         self._own_bytes: dict[int, bytes] = {0: b""}
         self._slices = writer.slices.get(process.process, _NO_ROWS)
         self._instants = writer.instants.get(process.process, _NO_ROWS)
@@ -275,10 +281,11 @@ class _Sequence:
 
     def _interned_names(self) -> bytes:
         """Names and categories of all events; what occurs most gets the shortest numbers."""
-        slices = self._trace.slices.take(self._slices)
-        instants = self._trace.instants.take(self._instants)
-        names = np.concatenate([slices.name, instants.name])
-        categories = np.concatenate([slices.category, instants.category])
+        slices, instants = self._trace.slices, self._trace.instants
+        names = np.concatenate([slices.name[self._slices], instants.name[self._instants]])
+        categories = np.concatenate(
+            [slices.category[self._slices], instants.category[self._instants]]
+        )
         strings = self._trace.strings
         self._name_iids, fields = _interned(_NAMES, names, strings)
         self._category_iids, more = _interned(_CATEGORIES, categories, strings, skip_empty=True)
@@ -290,33 +297,30 @@ class _Sequence:
     # -- slices -------------------------------------------------------------------------------
 
     def _slice_packets(self, rows: NDArray[np.intp]) -> Iterator[bytes]:
-        slices = self._trace.slices.take(rows)
-        end, uuids = self._writer.lines_of(rows)
-        track = wire.varint_field(_TRACK, uuids)
+        slices = self._trace.slices
+        end, line = self._writer.lines_of(rows)
         event = wire.side_by_side(
-            _type(_BEGIN, len(rows)),
-            track,
-            self._name(self._name_iids[slices.name]),
-            self._category(slices.category),
+            self._beginnings.take(line),
+            self._name(self._name_iids[slices.name[rows]]),
+            self._category(slices.category[rows]),
         )
-        tails = [self._writer.flows_of(rows), self._own(rows), self._arguments(slices)]
-        begin = self._event_packet(slices.start_ns, event, [t for t in tails if t is not None])
-        ending = wire.side_by_side(_type(_END, len(rows)), track)
+        arguments = self._arguments(slices.args_start[rows], slices.args_length[rows])
+        tails = [self._writer.flows_of(rows), self._own(rows), arguments]
+        begin = self._event_packet(slices.start_ns[rows], event, [t for t in tails if t])
         yield from self._new_interned()
-        yield wire.splice(*begin, *self._event_packet(end, ending, []))
+        yield wire.splice(*begin, *self._event_packet(end, self._endings.take(line), []))
 
     def _own(self, rows: NDArray[np.intp]) -> Ragged | None:
         codes, values = self._writer.own_annotations()
-        distinct, index = np.unique(codes[rows], return_inverse=True)
-        if not distinct.any():
+        if not codes[rows].any():
             return None
-        for code in distinct.tolist():
+        first, index = distinct_rows(codes[rows])
+        distinct = codes[rows[first]].tolist()
+        for code in distinct:
             if code not in self._own_bytes:
                 own = {OWN_ANNOTATION: values[code - 1]}
                 self._own_bytes[code] = self._annotations.of_dict(own)
-        return Ragged.of([self._own_bytes[code] for code in distinct.tolist()]).take(
-            index.reshape(-1)
-        )
+        return Ragged.of([self._own_bytes[code] for code in distinct]).take(index)
 
     # -- instants, memory, counters -------------------------------------------------------------
 
@@ -329,7 +333,7 @@ class _Sequence:
             self._name(names),
             self._category(category),
         )
-        arguments = self._arguments(instants)
+        arguments = self._arguments(instants.args_start, instants.args_length)
         tails = [] if arguments is None else [arguments]
         packets = wire.splice(*self._event_packet(instants.time_ns, event, tails))
         yield from self._new_interned()
@@ -380,10 +384,8 @@ class _Sequence:
         iids = self._category_iids[category]
         return wire.varint_field(_CATEGORY, iids, iids != 0)
 
-    def _arguments(self, events: Slices | Instants | MemoryEvents) -> Ragged | None:
-        if not events.args_length.any():
-            return None
-        return self._annotations.of_rows(events.args_start, events.args_length)
+    def _arguments(self, starts: Int64, lengths: Int32) -> Ragged | None:
+        return self._annotations.of_rows(starts, lengths) if lengths.any() else None
 
     def _new_interned(self) -> Iterator[bytes]:
         fields = self._annotations.new_interned()
@@ -428,7 +430,8 @@ def _edges(trace: Trace, picture: Picture, shown: Bools) -> _Edges:
         axis=1,
     )
     pairs = pairs[(pairs[:, 0] != NONE) & (pairs[:, 1] != NONE) & (pairs[:, 0] != pairs[:, 1])]
-    pairs = np.unique(pairs[shown[pairs].all(axis=1)], axis=0)
+    pairs = pairs[shown[pairs].all(axis=1)]
+    pairs = pairs[distinct_rows(pairs[:, 0], pairs[:, 1])[0]]
     return _Edges(pairs[:, 0], pairs[:, 1], _edge_ids(trace, picture, pairs[:, 0], pairs[:, 1]))
 
 
@@ -442,8 +445,9 @@ def _edge_ids(trace: Trace, picture: Picture, source: Int32, target: Int32) -> U
     for rows in picture.processes:
         seeds[rows.process] = rows.seed
     ids = seeds[trace.slice_process[source]]
-    start, uuid = trace.slices.start_ns.view(np.uint64), picture.uuid_of_slice
-    for column in (uuid[source], start[source], uuid[target], start[target], source, target):
+    start = trace.slices.start_ns.view(np.uint64)
+    one, other = (picture.uuid_of_line[picture.line_of_slice[ends]] for ends in (source, target))
+    for column in (one, start[source], other, start[target], source, target):
         ids = _mixed(ids ^ column.astype(np.uint64))
     return ids
 
@@ -464,19 +468,17 @@ def _own_annotations(trace: Trace) -> tuple[Int32, list[dict[str, Any]]]:
     if not len(rows):
         return codes, []
     executions = trace.executions.take(trace.execution_of_slice[rows])
-    known = np.stack(
-        [
-            executions.source,
-            executions.launch_link,
-            executions.operator_link,
-            executions.step,
-            np.where(executions.operator == NONE, NONE, executions.name),
-            executions.replaced_by != NONE,
-        ],
-        axis=1,
-    ).astype(np.int64)
-    distinct, inverse = np.unique(known, axis=0, return_inverse=True)
-    codes[rows] = inverse.reshape(-1) + 1
+    known = (
+        executions.source,
+        executions.launch_link,
+        executions.operator_link,
+        executions.step,
+        np.where(executions.operator == NONE, NONE, executions.name),
+        (executions.replaced_by != NONE).astype(np.int8),
+    )
+    first, number = distinct_rows(*known)
+    codes[rows] = number + 1
+    distinct = np.stack([column[first].astype(np.int64) for column in known], axis=1)
     return codes, [_own_annotation(trace, *values) for values in distinct.tolist()]
 
 

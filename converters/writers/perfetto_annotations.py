@@ -1,25 +1,30 @@
 """Arguments of events as Perfetto's debug annotations.
 
-Arguments are JSON text, one object per event, and their keys and types repeat: events with the
-same keys are encoded together, column by column. This is the one place of the Perfetto output
-where Python runs per event, to decode the JSON.
+Arguments are JSON text, one object per event, and their keys repeat: events with the same keys
+are encoded together. Numbers become columns, strings are copied, and what stands between two
+numbers is decoded once for each different text. Only arguments with escapes, with nested
+objects or of a rare shape are decoded event by event.
 
 Schema: ``perfetto/trace/track_event/debug_annotation.proto`` of google/perfetto.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from neuron_tb.converters import wire
+from neuron_tb.converters import ragged, wire
 from neuron_tb.converters.arguments import Arguments
+from neuron_tb.converters.members import Members, Shape, members
+from neuron_tb.converters.ragged import Ragged
 from neuron_tb.converters.trace import Int32, Int64
-from neuron_tb.converters.wire import Ragged, Rows
+from neuron_tb.converters.wire import Rows
 
 _OF_EVENT = 4  # TrackEvent.debug_annotations
 _NAME_IID, _BOOL, _INT, _DOUBLE, _STRING = 1, 2, 4, 5, 6
@@ -30,9 +35,12 @@ _FEW = 24
 """Up to this many events with the same keys are encoded one by one: columns cost more."""
 _SHORT = 3
 """Strings up to this many characters are as small in place as a reference to them."""
-_LARGEST_CACHE = 100_000
+_LARGEST_CACHE = 20_000
+_MANY = 4
+"""With fewer events for each different text than this, texts are no longer decoded as a whole."""
 
-_TEXT_OR_STRUCTURE = (b'"', b"[", b"{")
+_DIGITS = np.zeros(256, np.bool_)
+_DIGITS[list(b"-0123456789")] = True
 _Texts = dict[str, msgspec.Raw]
 _DECODE_KEYS = msgspec.json.Decoder(_Texts).decode
 _DECODE = msgspec.json.Decoder().decode
@@ -53,6 +61,7 @@ class Annotations:
         self._strings: dict[str, int] = {}
         self._pending = bytearray()
         self._cache: dict[tuple[str, bytes], bytes] = {}
+        self._segments: dict[bytes, tuple[bytes, bool]] = {}
 
     def new_interned(self) -> bytes:
         """Fields of ``InternedData`` for the strings that came up since the last call."""
@@ -68,65 +77,119 @@ class Annotations:
 
     def of_rows(self, starts: Int64, lengths: Int32) -> Ragged:
         """Annotations of n events, from the ranges of their JSON text (length 0: none)."""
-        encoded = [b""] * len(starts)
-        shapes: dict[tuple[str, ...], tuple[list[int], list[_Texts]]] = {}
         present = np.flatnonzero(lengths)
-        texts = self._source.texts(starts[present], lengths[present])
-        for row, text in zip(present.tolist(), texts, strict=True):
-            values = _values(text)
-            keys = tuple(values)
-            shape = shapes.get(keys)
-            if shape is None:
-                shape = shapes[keys] = ([], [])
-            shape[0].append(row)
-            shape[1].append(values)
-        together: list[tuple[list[int], Ragged]] = []
-        for keys, (rows, events) in shapes.items():
-            if len(rows) <= _FEW:
-                for row, values in zip(rows, events, strict=True):
-                    encoded[row] = b"".join(
-                        [self._cached(key, bytes(text)) for key, text in values.items()]
-                    )
-            elif keys:
-                together.append((rows, self._of_shape(keys, events)))
+        sizes = lengths[present]
+        texts = self._source.joined(starts[present], sizes)
+        apart = members(texts, sizes)
+        valid = _is_utf8(texts)
+        alone = apart.others if valid else np.arange(len(present))
+        together: list[tuple[NDArray[np.intp], Ragged]] = []
+        for shape in apart.shapes if valid else ():
+            if len(shape.rows) <= _FEW:
+                alone = np.append(alone, shape.rows)
+            elif shape.keys:
+                try:
+                    together.append((present[shape.rows], self._of_shape(apart, shape)))
+                except msgspec.DecodeError:  # texts that are no JSON
+                    alone = np.append(alone, shape.rows)
+        encoded = [b""] * len(starts)
+        ends = np.cumsum(sizes, dtype=np.int64)
+        for row in alone.tolist():
+            values = _values(texts[int(ends[row] - sizes[row]) : int(ends[row])])
+            pairs = [self._cached(key, bytes(text)) for key, text in values.items()]
+            encoded[int(present[row])] = b"".join(pairs)
         return _in_order(encoded, together)
 
-    def _of_shape(self, keys: Sequence[str], events: list[_Texts]) -> Ragged:
-        columns = zip(*[event.values() for event in events], strict=True)
-        return wire.joined(*map(self._column, keys, columns))
+    def _of_shape(self, apart: Members, shape: Shape) -> Ragged:
+        """Annotations of events that have the same keys."""
+        keys = [key.decode() for key in shape.keys]
+        data = np.frombuffer(apart.text, np.uint8)
+        parts: list[Rows | Ragged] = []
+        first = 0  # of the members that are still to be encoded
+        for place, key in enumerate(keys):
+            number = None
+            if _DIGITS[data[apart.start[shape.first + place]]].all():
+                number = self._numbers(key, apart.value(shape, place))
+            if number is not None:
+                parts += self._texts(apart, shape, keys, first, place)
+                parts.append(number)
+                first = place + 1
+        parts += self._texts(apart, shape, keys, first, len(keys))
+        return wire.joined(*parts)
 
-    def _column(self, key: str, texts: Sequence[msgspec.Raw]) -> Rows | Ragged:
-        """One argument of many events; numbers are never Python objects of their own for long."""
-        if bytes(texts[0])[:1] in _TEXT_OR_STRUCTURE:
-            return self._distinct(key, texts)
-        values = _DECODE(b"[" + b",".join(texts) + b"]")
-        types = set(map(type, values))
-        name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(values))
-        if types == {int}:
+    def _numbers(self, key: str, texts: Ragged) -> Rows | None:
+        """A column of numbers; None when some do not fit 64 bits."""
+        name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(texts))
+        try:
+            integers = pc.cast(texts.array.cast(pa.large_string()), pa.int64()).to_numpy()
+        except pa.ArrowInvalid:
+            values = _DECODE(b"[" + ragged.joined(texts, b",").tobytes()[:-1] + b"]")
+            whole = np.array([isinstance(value, int) for value in values])
             try:
-                numbers = np.array(values, np.int64)
+                integers = np.array(
+                    [v if w else 0 for v, w in zip(values, whole, strict=True)], np.int64
+                )
             except OverflowError:
-                return self._distinct(key, texts)
-            body = wire.side_by_side(name, wire.varint_field(_INT, numbers))
-        elif types == {float}:
-            body = wire.side_by_side(name, wire.double_field(_DOUBLE, np.array(values)))
-        elif types == {bool}:
-            body = wire.side_by_side(name, wire.varint_field(_BOOL, np.array(values)))
+                return None
+            value = wire.side_by_side(
+                wire.varint_field(_INT, integers, whole),
+                wire.double_field(_DOUBLE, np.array(values, np.float64), ~whole),
+            )
         else:
-            return self._distinct(key, texts)
-        return wire.message_field(_OF_EVENT, body)
+            value = wire.varint_field(_INT, integers)
+        return wire.message_field(_OF_EVENT, wire.side_by_side(name, value))
 
-    def _distinct(self, key: str, raws: Sequence[msgspec.Raw]) -> Ragged:
-        """A column of texts and structures: each different value is encoded once."""
-        texts = list(map(bytes, raws))
-        counts = Counter(texts)
-        for text, count in counts.items():
-            if count > 1 and text[:1] == b'"':
-                self._intern(_DECODE(text))
-        positions = {text: position for position, text in enumerate(counts)}
-        distinct = Ragged.of([self._cached(key, text) for text in counts])
-        index = np.fromiter(map(positions.__getitem__, texts), np.int64, len(texts))
-        return distinct.take(index)
+    def _texts(
+        self, apart: Members, shape: Shape, keys: list[str], first: int, last: int
+    ) -> Iterator[Rows | Ragged]:
+        """The members from ``first`` to ``last`` (not included), which are no numbers."""
+        if first == last:
+            return
+        distinct, index = apart.between(shape, first, last - 1, keys=True).distinct()
+        if len(distinct) * _MANY <= len(index) or len(distinct) <= _FEW:
+            repeats = np.bincount(index, minlength=len(distinct)) > 1
+            encoded = map(self._several, distinct, repeats.tolist())
+            yield Ragged.of(list(encoded)).take(index)
+            return
+        for place in range(first, last):
+            yield from self._column(keys[place], apart.value(shape, place))
+
+    def _several(self, text: bytes, repeats: bool) -> bytes:
+        """The annotations of members that stand in the text side by side."""
+        found = self._segments.get(text)
+        if found is None or (repeats and not found[1]):
+            values = _DECODE_KEYS(b"{" + text + b"}")
+            if repeats:
+                self._intern_all(_DECODE(b"{" + text + b"}"))
+            encoded = b"".join([self._cached(key, bytes(raw)) for key, raw in values.items()])
+            if len(self._segments) >= _LARGEST_CACHE:
+                self._segments.clear()
+            found = self._segments[text] = encoded, repeats
+        return found[0]
+
+    def _column(self, key: str, texts: Ragged) -> Iterator[Rows | Ragged]:
+        """One member of many events; strings that occur only once are copied as they are."""
+        distinct, index = texts.distinct()
+        repeats = np.bincount(index, minlength=len(distinct)) > 1
+        for number in np.flatnonzero(repeats).tolist():
+            if distinct[number][:1] == b'"':
+                self._intern(_DECODE(distinct[number]))
+        if repeats.mean() > 0.5 or any(text[:1] != b'"' for text in distinct):
+            yield Ragged.of([self._cached(key, text) for text in distinct]).take(index)
+            return
+        known = [self._strings.get(text[1:-1].decode(), 0) for text in distinct]
+        reference = np.array(known, np.int64)[index]
+        inline = reference == 0
+        name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(index))
+        number_of = wire.varint_field(_STRING_IID, reference, ~inline)
+        contents = Ragged.of(
+            [b"" if iid else text[1:-1] for text, iid in zip(distinct, known, strict=True)]
+        ).take(index)
+        nothing = wire.constant(b"", len(index))
+        prefix = wire.length_prefix(_STRING, nothing, inline, contents.lengths)
+        body = wire.side_by_side(name, number_of, prefix)
+        yield wire.message_field(_OF_EVENT, body, tail=contents.lengths)
+        yield contents
 
     def _cached(self, key: str, text: bytes) -> bytes:
         """The annotation of one value, given as JSON text; texts that come back get interned."""
@@ -206,22 +269,25 @@ def _values(text: bytes) -> _Texts:
         return {"value": msgspec.Raw(_ENCODE(text.decode("utf-8", "replace")))}
 
 
-def _in_order(few: list[bytes], together: list[tuple[list[int], Ragged]]) -> Ragged:
+def _in_order(alone: list[bytes], together: list[tuple[NDArray[np.intp], Ragged]]) -> Ragged:
     """Rows encoded one by one and rows encoded together, as one column in order."""
-    alone = Ragged.of(few)
-    if not together:
-        return alone
-    parts = [alone, *(rows for _, rows in together)]
-    place = np.arange(len(few))
-    offset = len(few)
+    parts = [Ragged.of(alone), *(rows for _, rows in together)]
+    if len(parts) == 1:
+        return parts[0]
+    place = np.arange(len(alone))
+    offset = len(alone)
     for positions, rows in together:
         place[positions] = offset + np.arange(len(rows))
         offset += len(rows)
-    stacked = Ragged(
-        np.concatenate([part.data for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-    )
-    return stacked.take(place)
+    return ragged.stacked(parts).take(place)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        str(text, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _interned(field: int, number: int, text: str) -> bytes:

@@ -111,15 +111,17 @@ class ProcessRows:
 class Picture:
     """Every row of the file.
 
-    ``layout``: how the slices nest. ``uuid_of_slice``: shape (slices,), the row and lane that
-    a slice stands in. ``uuid_of_track``: shape (tracks,), the row of a track's instants or
-    counter samples, 0 where there is none. ``rows``: rows with slices. ``lanes``: further
-    tracks that overlaps made necessary. ``deep``: slices that only depth moved to another lane.
+    ``layout``: how the slices nest. A *line* is a row, or one lane of it: ``line_of_slice``,
+    shape (slices,), and ``uuid_of_line``. ``uuid_of_track``: shape (tracks,), the row of a
+    track's instants or counter samples, 0 where there is none. ``rows``: rows with slices.
+    ``lanes``: further tracks that overlaps made necessary. ``deep``: slices that only depth moved
+    to another lane.
     ``processes``: in the order in which they are shown.
     """
 
     layout: Layout
-    uuid_of_slice: UInt64
+    line_of_slice: Int32
+    uuid_of_line: UInt64
     uuid_of_track: UInt64
     rows: int
     lanes: int
@@ -159,7 +161,8 @@ def draw(trace: Trace, instance_type: str | None = None) -> Picture:
             uuid_of_track[track] = r.uuids[0]
     return Picture(
         layout=layout,
-        uuid_of_slice=uuid_of_line[line] if len(line) else np.empty(0, np.uint64),
+        line_of_slice=line.astype(np.int32),
+        uuid_of_line=uuid_of_line,
         uuid_of_track=uuid_of_track,
         rows=len(distinct),
         lanes=len(lines) - len(distinct),

@@ -238,8 +238,7 @@ class Plane:
         key = wire.constant(wire.encode_field(1, self.text(text.name)), len(events))
         fields.append(wire.message_field(4, wire.side_by_side(key, value), present, lengths))
         event = wire.message_field(4, wire.side_by_side(*fields), tail=lengths)
-        texts = text.data.joined(text.starts, lengths)
-        return wire.splice(event, wire.Ragged(np.frombuffer(texts, np.uint8), lengths))
+        return wire.splice(event, text.data.rows(text.starts, lengths))
 
     def _stat_column(self, stat: Stat) -> wire.Rows:
         key = wire.constant(wire.encode_field(1, self.text(stat.name)), len(stat.values))
