@@ -422,17 +422,14 @@ def _edges(trace: Trace, picture: Picture, shown: Bools) -> _Edges:
     linked[target[source != NONE]] = True
     repeats = np.array([_is_launch_arrow(text) for text in trace.strings], np.bool_)
     new = ~(linked[flows.target] & repeats[flows.kind]) if len(flows) else np.empty(0, np.bool_)
-    pairs = np.stack(
-        [
-            np.concatenate([source, operator[both], flows.source[new]]),
-            np.concatenate([target, launch[both], flows.target[new]]),
-        ],
-        axis=1,
-    )
-    pairs = pairs[(pairs[:, 0] != NONE) & (pairs[:, 1] != NONE) & (pairs[:, 0] != pairs[:, 1])]
-    pairs = pairs[shown[pairs].all(axis=1)]
-    pairs = pairs[distinct_rows(pairs[:, 0], pairs[:, 1])[0]]
-    return _Edges(pairs[:, 0], pairs[:, 1], _edge_ids(trace, picture, pairs[:, 0], pairs[:, 1]))
+    starts = np.concatenate([source, operator[both], flows.source[new]]).astype(np.int64)
+    ends = np.concatenate([target, launch[both], flows.target[new]]).astype(np.int64)
+    keep = (starts != NONE) & (ends != NONE) & (starts != ends)
+    pairs = np.unique(starts[keep] << 32 | ends[keep])
+    starts, ends = pairs >> 32, pairs & 0xFFFFFFFF
+    keep = shown[starts] & shown[ends]
+    starts, ends = starts[keep].astype(np.int32), ends[keep].astype(np.int32)
+    return _Edges(starts, ends, _edge_ids(trace, picture, starts, ends))
 
 
 def _is_launch_arrow(kind: str) -> bool:
