@@ -426,10 +426,9 @@ def _edges(trace: Trace, picture: Picture, shown: Bools) -> _Edges:
     ends = np.concatenate([target, launch[both], flows.target[new]]).astype(np.int64)
     keep = (starts != NONE) & (ends != NONE) & (starts != ends)
     pairs = np.unique(starts[keep] << 32 | ends[keep])
-    starts, ends = pairs >> 32, pairs & 0xFFFFFFFF
-    keep = shown[starts] & shown[ends]
-    starts, ends = starts[keep].astype(np.int32), ends[keep].astype(np.int32)
-    return _Edges(starts, ends, _edge_ids(trace, picture, starts, ends))
+    pairs = pairs[shown[pairs >> 32] & shown[pairs & 0xFFFFFFFF]]
+    sources, targets = (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32)
+    return _Edges(sources, targets, _edge_ids(trace, picture, sources, targets))
 
 
 def _is_launch_arrow(kind: str) -> bool:
