@@ -222,7 +222,7 @@ class _Reader:
         self.threads: dict[Key, int] = {}
         self._raw_threads: dict[Key, int] = {}
         self._pids: dict[object, None] = {}
-        self.base_ns = base_time(self.metadata)
+        self.base_ns = base_time(self.metadata, self.findings, self.path.name)
         report_producer(self.metadata, self.findings)
         raw = document.data if document.array else document.keys["traceEvents"]
         self.events, self.resolution_ns = self._decode(raw, document.data)
