@@ -119,10 +119,38 @@ def _system_tables() -> list[Seed]:
     return found
 
 
+def _device_json() -> list[Seed]:
+    from tests import device_makers
+
+    tables = device_makers.tables()
+    small = {name: rows[:6] for name, rows in tables.items()}
+    summaries = {"n_0a1b": [device_makers.summary()], "s_0a1b": [{"total_time": 1}]}
+    return [
+        Seed("device_profile_model_1.json", json.dumps(small).encode()),
+        Seed("summary.json", json.dumps(summaries).encode()),
+    ]
+
+
+def _device_tables() -> list[Seed]:
+    import pyarrow
+    import pyarrow.parquet
+
+    from tests import device_makers
+
+    found = []
+    for name, rows in device_makers.tables().items():
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink, compression="none")
+        found.append(Seed(f"{name}.parquet", sink.getvalue()))
+    return found
+
+
 SEEDS: dict[str, Callable[[], list[Seed]]] = {
     "kineto_json": _chrome_traces,
     "system_profile": _system_profiles,
     "nrt_events": _runtime_events,
     "explorer_parquet": _system_tables,
+    "device_json": _device_json,
+    "device_profile": _device_tables,
 }
 """By the name of the reader's module."""
