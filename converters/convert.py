@@ -117,7 +117,7 @@ def _of_all_targets(written: Sequence[Written]) -> list[Finding]:
 def run_name(text: str) -> str:
     """A run's name as one path component that clashes with no folder of our own."""
     name = safe_name(text)
-    return f"{name}_run" if name in _RESERVED_RUNS else name
+    return f"{name}_run" if name.casefold() in _RESERVED_RUNS else name
 
 
 def _target_names(to: str | Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import tempfile
+import unicodedata
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ def safe_name(text: str, default: str = "capture") -> str:
     while len(name.encode()) > _LONGEST_NAME:
         name = name[:-1]
     return name.strip("._ ") or default
+
+
+def same_file(name: str) -> str:
+    """A key that is equal for names that are one file where letter case does not count."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 @contextmanager

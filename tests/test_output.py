@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
 
+from neuron_tb.converters.convert import TARGETS, convert, run_name
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.output import (
     TEMPORARY,
@@ -22,6 +24,10 @@ from neuron_tb.converters.output import (
     replacing_file,
     safe_name,
 )
+from tests.makers import operator, step, write_kineto
+
+
+EVENTS = [step(1, 0, 100), operator("a", 10, 50)]
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -51,6 +57,23 @@ def test_a_name_from_a_trace_is_one_harmless_path_component(tmp_path: Path, text
     assert len(name.encode()) <= 120
     assert (tmp_path / name).parent == tmp_path
     (tmp_path / name).touch()
+
+
+@pytest.mark.parametrize("hosts", [("Node", "node", "NODE"), ("caf\u00e9", "cafe\u0301", "x")])
+@pytest.mark.parametrize("target", TARGETS)
+def test_workers_whose_names_differ_in_case_only_have_a_file_each(
+    tmp_path: Path, target: str, hosts: tuple[str, ...]
+) -> None:
+    for number, host in enumerate(hosts):
+        write_kineto(tmp_path / f"{number}" / f"{host}_pid_7" / "1" / "trace.json", EVENTS)
+    conversion = convert(tmp_path, out=tmp_path / "out", to=target, run="r")
+    names = [file.path.name for file in conversion.written if file.path]
+    assert len({unicodedata.normalize("NFC", name).casefold() for name in names}) == len(names)
+    assert sum(file.slices for file in conversion.written) == 2 * len(hosts)
+
+
+def test_a_run_cannot_take_the_place_of_a_folder_of_our_own() -> None:
+    assert run_name("Kineto") == "Kineto_run"
 
 
 def test_a_file_is_replaced_only_when_its_writer_ends_well(tmp_path: Path) -> None:

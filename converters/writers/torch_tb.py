@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import lay_out
-from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name
+from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name, same_file
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -167,6 +167,7 @@ def _file_names(trace: Trace, processes: Sequence[int]) -> list[str]:
         process = trace.processes[number]
         same.setdefault((process.host, process.pid), []).append(number)
     names: list[str] = []
+    taken: set[str] = set()
     for number in processes:
         process = trace.processes[number]
         twins = same[process.host, process.pid]
@@ -177,10 +178,11 @@ def _file_names(trace: Trace, processes: Sequence[int]) -> list[str]:
             host = f"{host}-rank{rank}"
         start = int(trace.slices.start_ns[trace.slice_process == number].min())
         worker, copy = f"{host}_{process.pid}", 1
-        while (name := f"{worker}.{max(start, 0):019d}.pt.trace.json.gz") in names:
+        while same_file(name := f"{worker}.{max(start, 0):019d}.pt.trace.json.gz") in taken:
             copy += 1
             worker = f"{host}-{copy}_{process.pid}"
         names.append(name)
+        taken.add(same_file(name))
     return names
 
 

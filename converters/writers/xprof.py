@@ -29,6 +29,7 @@ from neuron_tb.converters.output import (
     replacing_directory,
     replacing_file,
     safe_name,
+    same_file,
 )
 from neuron_tb.converters.trace import NONE, ClockKind, Device, Int32, Int64, Role, Trace, TrackKind
 from neuron_tb.converters.writers import Destination, Written
@@ -132,7 +133,7 @@ def _files(trace: Trace) -> dict[str, list[int]]:
     for host, parts in sorted(hosts.items()):
         for part in parts:
             name = base = safe_name(host, "localhost")
-            while name in files:
+            while same_file(name) in map(same_file, files):
                 number = int(name.rpartition(".")[2]) + 1 if name != base else 2
                 name = f"{base}.{number}"
             files[name] = part
