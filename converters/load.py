@@ -12,7 +12,6 @@ from neuron_tb.converters.capture import Capture, Found, find
 from neuron_tb.converters.device_profiles import add_device_profiles, read_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.raw import give_profiles
 from neuron_tb.converters.readers import KINETO, Format, read_source
 from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
 
@@ -37,7 +36,6 @@ def load(
     """
     say = progress or (lambda text: None)
     found = find([Path(source) for source in sources])
-    raw_findings = give_profiles(found, say)
     profiles, failures = read_profiles(found, instructions, say)
     framework, system = _read_all(found, say, failures, needed=not profiles)
     trace = add_device_profiles(put_together(found.name, framework, system), profiles)
@@ -45,7 +43,6 @@ def load(
         trace.findings.add("file_unreadable", sentence)
     if steps_from:
         trace.step_annotation = steps_from
-    trace.findings.extend(raw_findings)
     _report_capture(found, trace)
     say("linking operators and device work")
     trace.findings.extend(trace.links.findings)
@@ -102,7 +99,6 @@ def _read_all(
                 trace, kind = _read(path, capture)
             except NeuronTbError as error:
                 failures.append(str(error))
-                capture.system = [p for p in capture.system if p != path]
                 continue
             if kind.system:
                 explicit = not capture.framework or len(found.captures) > 1

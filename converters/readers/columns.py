@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from neuron_tb.converters.arguments import Arguments
-from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
+from neuron_tb.converters.arguments import Arguments, Text
+from neuron_tb.converters.trace import NONE, Bools, Float64, Int32, Int64
 
 Number = int | float | str | None
 """What a number in a trace may be: numbers are also written as text."""
@@ -21,16 +21,24 @@ _EXACT_BELOW = float(2**43)
 """Below this many microseconds a double still tells single nanoseconds apart."""
 
 
+Numbers = Sequence[Any] | Float64
+"""Numbers of many rows: as decoded, or as an array where all were plain numbers."""
+
+
 class ArgumentStore:
-    """Collects arguments as JSON text; rows address them by start and length."""
+    """Collects arguments as JSON text; rows address them by start and length.
 
-    def __init__(self) -> None:
+    ``source``: text that rows may address too, from 0 on.
+    """
+
+    def __init__(self, source: Text = b"") -> None:
+        self._source = source
         self._parts: list[bytes] = []
-        self._size = 0
+        self._size = len(source)
 
-    def add(self, raws: Sequence[msgspec.Raw | bytes]) -> tuple[Int64, Int32]:
+    def add(self, raws: Sequence[msgspec.Raw | bytes | memoryview]) -> tuple[Int64, Int32]:
         """Starts and lengths of these texts; ``null``, ``{}`` and absent ones have length 0."""
-        kept = [b"" if raw in _NO_ARGUMENTS else raw for raw in map(bytes, raws)]
+        kept = [b"" if raw in NO_ARGUMENTS else raw for raw in map(bytes, raws)]
         lengths = np.fromiter(map(len, kept), np.int64, len(kept))
         return self.add_joined(b"".join(kept), lengths)
 
@@ -43,31 +51,41 @@ class ArgumentStore:
 
     def arguments(self) -> Arguments:
         """All texts."""
-        return Arguments([b"".join(self._parts)])
+        return Arguments([self._source, b"".join(self._parts)])
 
 
-_NO_ARGUMENTS = frozenset((b"", b"null", b"{}"))
+NO_ARGUMENTS = frozenset((b"", b"null", b"{}"))
+"""JSON that says nothing about an event."""
 
 
-def nanoseconds(microseconds: Sequence[Number], base_ns: int = 0) -> tuple[Int64, Bools]:
+def as_floats(numbers: list[Any]) -> Numbers:
+    """Plain numbers of microseconds as an array, if doubles tell single nanoseconds apart."""
+    if not {int, float}.issuperset(map(type, numbers)):
+        return numbers
+    try:
+        values = np.array(numbers, np.float64)
+    except OverflowError:  # integers of hundreds of digits
+        return numbers
+    return values if np.all(np.abs(values) < _EXACT_BELOW) else numbers
+
+
+def nanoseconds(microseconds: Numbers, base_ns: int = 0) -> tuple[Int64, Bools]:
     """Microseconds (numbers or text) as integer nanoseconds after ``base_ns``, exactly.
 
     Returns the times and which of them are usable. Numbers decoded as doubles are exact below
     2**43 us (the largest time Kineto writes beside its base time is 7.9e12 us).
     """
-    count = len(microseconds)
-    if not {type(v) for v in microseconds} <= {int, float}:
-        return _nanoseconds_one_by_one(microseconds, base_ns)
-    try:
-        values = np.array(microseconds, np.float64) if count else np.empty(0)
-    except OverflowError:  # integers of hundreds of digits
-        return _nanoseconds_one_by_one(microseconds, base_ns)
-    if not np.all(np.abs(values) < _EXACT_BELOW):
-        return _nanoseconds_one_by_one(microseconds, base_ns)
+    if isinstance(microseconds, np.ndarray):
+        values = microseconds
+    else:
+        checked = as_floats(list(microseconds))
+        if not isinstance(checked, np.ndarray):
+            return _nanoseconds_one_by_one(checked, base_ns)
+        values = checked
     # The whole microseconds apart, because their thousandfold would use up the double's digits.
     whole = np.floor(values)
     parts = np.rint((values - whole) * 1000).astype(np.int64)
-    return whole.astype(np.int64) * 1000 + parts + base_ns, np.ones(count, np.bool_)
+    return whole.astype(np.int64) * 1000 + parts + base_ns, np.ones(len(values), np.bool_)
 
 
 def loses_digits(microseconds: Iterable[Number]) -> bool:

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from neuron_tb.converters.arguments import Text
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.chunks import Listing, chunks
 from neuron_tb.converters.readers.depth import without_deep_values
 from neuron_tb.converters.readers.gunzip import MAGIC, gunzip
+from neuron_tb.converters.readers.mapped import text_of
 from neuron_tb.converters.readers.repair import (
     first_invalid_utf8,
     list_of_renamed_events,
@@ -27,10 +31,13 @@ from neuron_tb.converters.readers.repair import (
     valid_utf8,
 )
 from neuron_tb.converters.readers.repair_scan import EVENT_LISTS
+from neuron_tb.converters.trace import NONE
 
 _IN_A_TRACE = re.compile(
     rb'"(?:traceEvents|trace_events?|schemaVersion|ph|ts|dur|name|timestamp|event_type)"\s*:'
 )
+_ARRAY = re.compile(rb"\s*\[")
+_ENOUGH_TO_SNIFF = 1 << 14
 _MOST_DIGITS = 300
 _PICKLE = re.compile(rb"^\x80[\x02-\x05]")
 _BY_SUFFIX = {
@@ -46,6 +53,7 @@ _BY_SUFFIX = {
     ".neff": "a compiled Neuron program, not a profile",
 }
 _UNKNOWN = "JSON, but not a trace that is known here"
+_ROWS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -71,7 +79,7 @@ class Document:
     """
 
     path: Path
-    data: bytes
+    data: Text
     keys: dict[str, msgspec.Raw] = field(default_factory=dict)
     array: bool = False
     findings: Findings = field(default_factory=Findings)
@@ -80,11 +88,23 @@ class Document:
         """The first object of a top-level array, decoded; {} when there is none."""
         if not self.array:
             return {}
-        for row in msgspec.json.decode(self.data, type=list[msgspec.Raw])[:50]:
-            value = self.value(row)
-            if isinstance(value, dict):
-                return value
-        return {}
+        first = next(chunks(self.listing(), _ROWS, _ENOUGH_TO_SNIFF))
+        values = map(self.value, first.rows[:50])
+        return next((value for value in values if isinstance(value, dict)), {})
+
+    def listing(self, key: str = "") -> Listing:
+        """Where the list of a key stands, or the top-level array.
+
+        It stands in ``data``, unless it was repaired.
+        """
+        if self.array:
+            return Listing(self.data, 0, len(self.data))
+        raw = self.keys[key]
+        size = len(memoryview(raw))
+        offset = _address(raw) - _address(self.data) if len(self.data) else NONE
+        if 0 <= offset <= len(self.data) - size:
+            return Listing(self.data, offset, offset + size)
+        return Listing(bytes(raw), 0, size)
 
     def decoded(self, *but: str) -> dict[str, Any]:
         """All top-level keys but these, decoded."""
@@ -127,7 +147,7 @@ class Document:
 def open_document(path: Path) -> Document:
     """Read and decompress a JSON file. Raises NeuronTbError when it cannot be one."""
     findings = Findings()
-    data = _as_utf8(path, read_bytes(path, findings), findings)
+    data = _as_utf8(path, read_text(path, findings), findings)
     _refuse_what_is_not_json(path, data[:4096])
     try:
         try:
@@ -147,7 +167,13 @@ def open_document(path: Path) -> Document:
     return document
 
 
-def read_bytes(path: Path, findings: Findings | None = None) -> bytes:
+def _address(text: Text | msgspec.Raw) -> int:
+    """Where a text, which is not empty, stands in memory."""
+    address: int = np.frombuffer(text, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def read_text(path: Path, findings: Findings | None = None) -> Text:
     """The file's content, decompressed when it is gzip whatever its name says.
 
     What of a damaged gzip file is lost goes to ``findings``. Raises NeuronTbError for a file that
@@ -161,24 +187,24 @@ def read_bytes(path: Path, findings: Findings | None = None) -> bytes:
                 f"{path} has {size:,} bytes, more than the {bounds.MAX_SIZE:,} that are allowed; "
                 "--max-size raises the limit."
             )
-        data = path.read_bytes()
+        data = text_of(path)
     except OSError as error:
         raise NeuronTbError(f"{path} cannot be read: {error.strerror or error}.") from error
     for _ in range(2):  # some tools compress what is compressed
-        if data.startswith(MAGIC):
-            data = gunzip(path, data, findings)
+        if data[: len(MAGIC)] == MAGIC:
+            data = gunzip(path, data[:], findings)
     return data
 
 
-def _decode(path: Path, data: bytes, findings: Findings) -> Document:
-    if data.lstrip()[:1] == b"[":
-        msgspec.json.decode(data, type=list[msgspec.Raw])
+def _decode(path: Path, data: Text, findings: Findings) -> Document:
+    if _ARRAY.match(data):
+        msgspec.json.decode(data, type=msgspec.Raw)
         return Document(path, data, array=True, findings=findings)
     return Document(path, data, _TOP_LEVEL.decode(data), findings=findings)
 
 
-def _without_deep_values(path: Path, data: bytes, findings: Findings) -> bytes:
-    text, places = without_deep_values(data)
+def _without_deep_values(path: Path, data: Text, findings: Findings) -> Text:
+    text, places = without_deep_values(data[:])
     if places:
         findings.add(
             "nested_too_deep",
@@ -189,8 +215,8 @@ def _without_deep_values(path: Path, data: bytes, findings: Findings) -> bytes:
     return text
 
 
-def _repair(path: Path, data: bytes, problem: str, findings: Findings) -> Document:
-    repaired = repair(path.name, data, findings)
+def _repair(path: Path, data: Text, problem: str, findings: Findings) -> Document:
+    repaired = repair(path.name, data[:], findings)
     array = repaired.array is not None
     document = Document(path, repaired.array or b"", repaired.keys, array, findings)
     has_list = array or any(key in repaired.keys for key in EVENT_LISTS)
@@ -202,7 +228,7 @@ def _repair(path: Path, data: bytes, problem: str, findings: Findings) -> Docume
     return document
 
 
-def _has_repeated_lists(document: Document, data: bytes) -> bool:
+def _has_repeated_lists(document: Document, data: Text) -> bool:
     """Whether an object has an event list twice; decoding keeps only the last one.
 
     Looked for only where the values that were kept are much shorter than the text.
@@ -217,9 +243,9 @@ def _has_repeated_lists(document: Document, data: bytes) -> bool:
     )
 
 
-def _as_utf8(path: Path, data: bytes, findings: Findings) -> bytes:
+def _as_utf8(path: Path, data: Text, findings: Findings) -> Text:
     """The text without a byte order mark and in UTF-8."""
-    if data.startswith(codecs.BOM_UTF8):
+    if data[:3] == codecs.BOM_UTF8:
         findings.add("byte_order_mark", "a byte order mark was ignored", where=path.name)
         return data[3:]
     encoding = ""
@@ -232,7 +258,7 @@ def _as_utf8(path: Path, data: bytes, findings: Findings) -> bytes:
     if not encoding:
         return data
     findings.add("utf16", "text in UTF-16 was read as that", where=path.name)
-    text = data.decode(encoding, "replace")
+    text = data[:].decode(encoding, "replace")
     findings.add("utf8_repaired", _REPLACED, text.count("\ufffd"), path.name)
     return text.encode("utf-8", "replace")
 
@@ -252,7 +278,7 @@ def _drop_what_is_no_list(document: Document) -> None:
 _REPLACED = "bytes that are not valid UTF-8 were replaced by U+FFFD"
 
 
-def _replace_invalid_utf8(document: Document, data: bytes) -> None:
+def _replace_invalid_utf8(document: Document, data: Text) -> None:
     first = first_invalid_utf8(data)
     if first is None:
         return
@@ -319,5 +345,5 @@ def _refuse_what_is_not_json(path: Path, head: bytes) -> None:
     raise NeuronTbError(f"{path} is {what}.")
 
 
-def _looks_like_memory_timeline(data: bytes) -> bool:
+def _looks_like_memory_timeline(data: Text) -> bool:
     return re.match(rb"\s*\[\s*\[\s*(-?[\d.]+|\])", data[:200]) is not None

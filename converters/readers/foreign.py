@@ -12,24 +12,21 @@ import msgspec
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers.columns import integer
-from neuron_tb.converters.readers.repair_report import BASE_TIME_UNREADABLE
-from neuron_tb.converters.readers.repair_scan import BASE_TIME
 
-_RDMATOP = "rdmatop_counter"
+COUNTER_MARK = b"rdmatop_counter"
+"""Stands in the text of every counter sample that is stored as a slice."""
+
+_RDMATOP = COUNTER_MARK.decode()
 
 
-def base_time(metadata: dict[str, Any], findings: Findings, where: str) -> int:
+def base_time(metadata: dict[str, Any]) -> int:
     """Nanoseconds since the epoch that the file's times count from, 0 where it says nothing.
 
     Kineto writes it at the top level, viztracer among its own metadata.
     """
     viztracer = metadata.get("viztracer_metadata")
-    nested = viztracer if isinstance(viztracer, dict) else {}
-    given = metadata if BASE_TIME in metadata else nested
-    base = integer(given.get(BASE_TIME))
-    if base < 0 and BASE_TIME in given:
-        findings.add("base_time_unreadable", BASE_TIME_UNREADABLE, where=where)
-    return max(base, 0)
+    nested = viztracer.get("baseTimeNanoseconds") if isinstance(viztracer, dict) else None
+    return max(integer(metadata.get("baseTimeNanoseconds", nested)), 0)
 
 
 def counters_among_slices(
@@ -42,7 +39,11 @@ def counters_among_slices(
     in a process of its name. ``names``: the file's ``M`` events.
     """
     pids = [e.pid for e in names if e.name == "process_name" and b'"rdmatop"' in bytes(e.args)]
-    marked = [event for event in slices if event.pid in pids and _is_rdmatop(event)] if pids else []
+    marked = (
+        [event for event in slices if event.pid in pids and is_counter_sample(event)]
+        if pids
+        else []
+    )
     if not marked:
         return slices, []
     findings.add(
@@ -58,7 +59,8 @@ def counters_among_slices(
     return [event for event in slices if id(event) not in samples], marked
 
 
-def _is_rdmatop(event: Any) -> bool:
+def is_counter_sample(event: Any) -> bool:
+    """Whether an event is a sample of rdmatop's, if its process is rdmatop's."""
     try:
         values = msgspec.json.decode(event.args)
     except (msgspec.DecodeError, RecursionError):

@@ -5,14 +5,15 @@ Format: RFC 1952.
 
 from __future__ import annotations
 
-import io
 import zlib
 from pathlib import Path
 from typing import Any
 
+from neuron_tb.converters.arguments import Text
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.mapped import Spool
 
 MAGIC = b"\x1f\x8b"
 _MEMBER = b"\x1f\x8b\x08"
@@ -21,7 +22,7 @@ _PIECE = 1 << 16
 _MOST_AT_ONCE = 1 << 22
 
 
-def gunzip(path: Path, packed: bytes, findings: Findings) -> bytes:
+def gunzip(path: Path, packed: bytes, findings: Findings) -> Text:
     """All members' content, as far as it can be read; what is lost goes to ``findings``.
 
     Raises NeuronTbError when it is larger than ``bounds`` allow, or when a damaged file gives
@@ -60,7 +61,7 @@ class _Output:
 
     def __init__(self, path: Path, limit: int) -> None:
         self.size = 0
-        self._path, self._limit, self._buffer = path, limit, io.BytesIO()
+        self._path, self._limit, self._spool = path, limit, Spool()
 
     def write(self, piece: bytes) -> None:
         self.size += len(piece)
@@ -69,10 +70,10 @@ class _Output:
                 f"{self._path} unpacks to more than {self._limit:,} bytes, too much for a file "
                 "of its size; --max-size raises the limit."
             )
-        self._buffer.write(piece)
+        self._spool.write(piece)
 
-    def content(self) -> bytes:
-        return self._buffer.getvalue()
+    def content(self) -> Text:
+        return self._spool.text()
 
 
 def _unpack_member(view: memoryview, at: int, output: _Output) -> tuple[int, str]:

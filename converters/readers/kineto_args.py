@@ -6,16 +6,16 @@ write them in another form (text, floats) are looked at a second time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from neuron_tb.converters.readers.columns import integer
-from neuron_tb.converters.trace import NONE, Int64
+from neuron_tb.converters.trace import NONE, Int32, Int64
 
 
 class _Ids(msgspec.Struct, gc=False):
@@ -29,7 +29,6 @@ class _Ids(msgspec.Struct, gc=False):
     nc_id: int = NONE
     nc_idx: int = NONE
     lnc_idx: int = NONE
-    neff_cache_key: Any = None
 
 
 class _LooseIds(msgspec.Struct, gc=False):
@@ -43,13 +42,19 @@ class _LooseIds(msgspec.Struct, gc=False):
     nc_id: Any = NONE
     nc_idx: Any = NONE
     lnc_idx: Any = NONE
+
+
+class _Key(msgspec.Struct, gc=False):
     neff_cache_key: Any = None
 
 
-_FIELDS = tuple(name for name in _Ids.__struct_fields__ if name != "neff_cache_key")
+_FIELDS = _Ids.__struct_fields__
 _DECODE = msgspec.json.Decoder(_Ids).decode
+_DECODE_ALL = msgspec.json.Decoder(list[_Ids]).decode
 _DECODE_LOOSE = msgspec.json.Decoder(_LooseIds).decode
+_DECODE_KEY = msgspec.json.Decoder(_Key).decode
 _NOTHING = _Ids()
+_KEY = b'"neff_cache_key"'
 _DEVICE_FIELDS = ("device", "nc_id", "nc_idx", "lnc_idx")
 _LARGEST_DEVICE = 2**31
 
@@ -62,52 +67,78 @@ class Identifiers:
     correlation: Int64
     sequence_id: Int64
     exec_id: Int64
-    device: Int64
+    device: Int32
     neuron: bool
 
 
-def identifiers(args: Sequence[msgspec.Raw | bytes]) -> Identifiers:
-    """The identifiers in the arguments (JSON text) of n events."""
-    ids = [_decoded(raw) for raw in args]
-
-    def column(name: str) -> Int64:
-        values = map(attrgetter(name), ids)
-        try:
-            return np.fromiter(values, np.int64, len(ids))
-        except OverflowError:  # identifiers are unsigned in some files
-            return np.fromiter((integer(getattr(i, name)) for i in ids), np.int64, len(ids))
-
-    device = np.full(len(ids), NONE, np.int64)
+def identifiers(args: Sequence[memoryview | msgspec.Raw | bytes]) -> Identifiers:
+    """The identifiers in the arguments (JSON text, empty for none) of n events."""
+    texts = [raw if isinstance(raw, memoryview) else memoryview(raw) for raw in args]
+    present = [text for text in texts if len(text)]
+    joined = b",".join(present)
+    found = _columns(_decoded(present, joined))
+    columns = found
+    if len(present) < len(texts):
+        columns = np.full((len(texts), len(_FIELDS)), NONE, np.int64)
+        columns[np.fromiter(map(len, texts), np.int64, len(texts)) > 0] = found
+    by_name = dict(zip(_FIELDS, columns.T, strict=True))
+    device = np.full(len(texts), NONE, np.int32)
     for name in _DEVICE_FIELDS:
-        hint = column(name)
-        device = np.where((device == NONE) & (hint >= 0) & (hint < _LARGEST_DEVICE), hint, device)
-    sequence = _first(column("nrt_sequence_id"), column("nrta_seq_id"))
+        hint = by_name[name]
+        usable = (device == NONE) & (hint >= 0) & (hint < _LARGEST_DEVICE)
+        device[usable] = hint[usable]
+    sequence = _first(by_name["nrt_sequence_id"], by_name["nrta_seq_id"])
     return Identifiers(
-        _first(column("external_id"), column("old_external_id")),
-        column("correlation"),
+        _first(by_name["external_id"], by_name["old_external_id"]),
+        by_name["correlation"].copy(),
         sequence,
-        column("exec_id"),
+        by_name["exec_id"].copy(),
         device,
-        bool((sequence != NONE).any()) or any(i.neff_cache_key is not None for i in ids),
+        bool((sequence != NONE).any()) or (_KEY in joined and any(map(_has_key, present))),
     )
 
 
-def _decoded(raw: msgspec.Raw | bytes) -> _Ids:
+def _decoded(texts: Sequence[memoryview], joined: bytes) -> list[_Ids]:
+    try:
+        return _DECODE_ALL(b"[%b]" % joined)
+    except msgspec.DecodeError:
+        return [_decoded_alone(text) for text in texts]
+
+
+def _columns(ids: list[_Ids]) -> Int64:
+    """All fields of n events, shape (n, fields)."""
+    values: Iterable[int] = chain.from_iterable(map(msgspec.structs.astuple, ids))
+    size = len(ids) * len(_FIELDS)
+    try:
+        columns = np.fromiter(values, np.int64, size)
+    except OverflowError:  # identifiers are unsigned in some files
+        values = map(integer, chain.from_iterable(map(msgspec.structs.astuple, ids)))
+        columns = np.fromiter(values, np.int64, size)
+    return columns.reshape(len(ids), len(_FIELDS))
+
+
+def _decoded_alone(raw: memoryview) -> _Ids:
     try:
         return _DECODE(raw)
     except msgspec.ValidationError:
         return _loosely(raw)
-    except msgspec.DecodeError:  # no arguments at all
+    except msgspec.DecodeError:
         return _NOTHING
 
 
-def _loosely(raw: msgspec.Raw | bytes) -> _Ids:
+def _loosely(raw: memoryview) -> _Ids:
     try:
         loose = _DECODE_LOOSE(raw)
     except msgspec.ValidationError:  # arguments that are no object carry no identifiers
         return _NOTHING
-    known = {name: integer(getattr(loose, name)) for name in _FIELDS}
-    return _Ids(**known, neff_cache_key=loose.neff_cache_key)
+    return _Ids(**{name: integer(getattr(loose, name)) for name in _FIELDS})
+
+
+def _has_key(raw: memoryview) -> bool:
+    try:
+        return _DECODE_KEY(raw).neff_cache_key is not None
+    except msgspec.DecodeError:
+        return False
 
 
 def _first(one: Int64, other: Int64) -> Int64:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
@@ -23,11 +22,11 @@ import numpy as np
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import innermost_around
 from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.chrome_events import Decoder, Event, Events, places
 from neuron_tb.converters.readers.chrome_flows import bound_ends, family
 from neuron_tb.converters.readers.chrome_pairs import (
     BEGINS,
     ENDS,
-    ENDS_OF_PAIRS,
     POINTS,
     AsyncRow,
     SharedRow,
@@ -45,26 +44,28 @@ from neuron_tb.converters.readers.chrome_tracks import (
 )
 from neuron_tb.converters.readers.columns import (
     ArgumentStore,
-    Number,
+    Numbers,
     as_number,
     integer,
     integers,
-    loses_digits,
     nanoseconds,
 )
 from neuron_tb.converters.readers.document import Context, Document
 from neuron_tb.converters.readers.foreign import (
+    COUNTER_MARK,
     base_time,
     counters_among_slices,
+    is_counter_sample,
     joined_arguments,
     report_producer,
 )
-from neuron_tb.converters.readers.kineto_args import Identifiers, identifiers
+from neuron_tb.converters.readers.kineto_args import identifiers
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
     Clock,
     ClockKind,
+    Columns,
     Counters,
     Flows,
     Instants,
@@ -76,6 +77,7 @@ from neuron_tb.converters.trace import (
     StringTable,
     Trace,
     UInt8,
+    column,
 )
 
 CATEGORY_ROLES = {
@@ -111,43 +113,9 @@ CATEGORY_ROLES = {
 _ON_DEVICE = (Role.KERNEL, Role.TRANSFER, Role.WINDOW, Role.DEVICE_DETAIL, Role.DEVICE_ANNOTATION)
 _EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
 _ASYNCHRONOUS = BEGINS | ENDS | POINTS
+_BINDING = frozenset("XBE")
+_UNNAMED = "(unnamed)"
 _SHOWN_PHASES = frozenset("XBEiIRCMstf") | _ASYNCHRONOUS
-
-
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str | None = None
-    name: str | None = None
-    pid: Number = None
-    tid: Number = None
-    ts: Number = None
-    dur: Number = None
-    args: msgspec.Raw = msgspec.Raw()
-    id: Number = None
-    bp: Number = None
-    attr: msgspec.Raw = msgspec.Raw()
-
-
-class _ExactEvent(_Event, gc=False):
-    """For times that a double would round."""
-
-    ts: Decimal | None = None  # type: ignore[assignment]
-    dur: Decimal | None = None  # type: ignore[assignment]
-
-
-class _RareEvent(_Event, gc=False):
-    """With what only asynchronous events and slices that name their arrows have."""
-
-    id2: Any = None
-    scope: Any = None
-    bind_id: Number = None
-    flow_in: Any = None
-    flow_out: Any = None
-
-
-class _ExactRareEvent(_RareEvent, gc=False):
-    ts: Decimal | None = None  # type: ignore[assignment]
-    dur: Decimal | None = None  # type: ignore[assignment]
 
 
 class _Memory(msgspec.Struct, gc=False):
@@ -172,129 +140,95 @@ def read(document: Document, context: Context) -> Trace:
     return _Reader(document, context).read()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Slices before they have tracks: columns that the file gives, all of shape (n,)."""
+@dataclass(slots=True)
+class _Rows(Columns):
+    """Slices, instants or samples before they have tracks: what the file says of each."""
 
-    start_ns: Int64
-    duration_ns: Int64
-    name: Int32
-    category: Int32
-    thread: Int32
-    args: list[msgspec.Raw | bytes]
+    start_ns: Int64 = column(np.int64)
+    duration_ns: Int64 = column(np.int64)
+    name: Int32 = column(np.int32)
+    category: Int32 = column(np.int32)
+    thread: Int32 = column(np.int32)
+    external_id: Int64 = column(np.int64)
+    correlation: Int64 = column(np.int64)
+    sequence_id: Int64 = column(np.int64)
+    exec_id: Int64 = column(np.int64)
+    device: Int32 = column(np.int32)
+    args_start: Int64 = column(np.int64)
+    args_length: Int32 = column(np.int32)
 
-    def take(self, rows: Any) -> _Rows:
-        kept = np.arange(len(self.start_ns))[rows]
-        return _Rows(
-            self.start_ns[kept],
-            self.duration_ns[kept],
-            self.name[kept],
-            self.category[kept],
-            self.thread[kept],
-            [self.args[row] for row in kept.tolist()],
-        )
-
-    def plus(self, other: _Rows) -> _Rows:
-        def joined(field: str) -> Any:
-            return np.concatenate([getattr(self, field), getattr(other, field)])
-
-        return _Rows(
-            joined("start_ns"),
-            joined("duration_ns"),
-            joined("name"),
-            joined("category"),
-            joined("thread"),
-            self.args + other.args,
-        )
+    @classmethod
+    def put_together(cls, parts: list[_Rows]) -> _Rows:
+        """The rows of all parts, which are empty afterwards: columns are in memory only once."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = cls.empty()
+        for f in fields(cls):
+            pieces = [getattr(part, f.name) for part in parts]
+            setattr(joined, f.name, np.concatenate([getattr(joined, f.name), *pieces]))
+            for part in parts:
+                setattr(part, f.name, None)
+        return joined
 
 
 class _Reader:
     def __init__(self, document: Document, context: Context) -> None:
         self.path = document.path
-        self._value = document.value
         self.context = context
         self.metadata = document.decoded("traceEvents")
         if not isinstance(self.metadata.get("distributedInfo"), dict):
             self.metadata.pop("distributedInfo", None)
         self.findings = Findings()
         self.table = StringTable()
-        self.store = ArgumentStore()
         self.threads: dict[Key, int] = {}
         self._raw_threads: dict[Key, int] = {}
         self._pids: dict[object, None] = {}
-        self.base_ns = base_time(self.metadata, self.findings, self.path.name)
+        self.base_ns = base_time(self.metadata)
         report_producer(self.metadata, self.findings)
-        raw = document.data if document.array else document.keys["traceEvents"]
-        self.events, self.resolution_ns = self._decode(raw, document.data)
-        self.meta_events = [e for e in self.events if e.ph == "M"]
+        self.listing = document.listing("traceEvents")
+        self.store = ArgumentStore(self.listing.text)
+        self._decoder = Decoder(self.path.name, document.value, self.findings)
+        self._has_attr = False
+        self._is_from_neuron = False
 
     def read(self) -> Trace:
-        by_phase = defaultdict(list)
-        for event in self.events:
-            by_phase["B" if event.ph == "E" else event.ph].append(event)
-        self.events = []
+        parts: list[_Rows] = []
+        by_phase: dict[str, list[Any]] = defaultdict(list)
+        bound: list[Any] = []
+        stored: list[Any] = []
+        for number, events in enumerate(self._decoder.events(self.listing)):
+            if number == 0:
+                self._has_attr = b'"attr"' in events.text[: 1 << 20]
+            slices, others = _apart(events, [e.ph == "X" for e in events.rows])
+            for event in others:
+                by_phase["B" if event.ph == "E" else event.ph].append(_detached(event))
+            bound += bound_ends(
+                e for e in events.rows if e.bind_id is not None and e.ph in _BINDING
+            )
+            rows, samples = self._complete(slices)
+            parts.append(rows)
+            stored += samples
         self._count_unknown_phases(by_phase)
-        bound = bound_ends(by_phase["X"] + by_phase["B"]) if self._rare else []
-        complete, samples = counters_among_slices(by_phase["X"], self.meta_events, self.findings)
-        rows = self._complete(complete).plus(self._paired(by_phase["B"]))
+        meta_events = by_phase["M"]
+        kept, samples = counters_among_slices(stored, meta_events, self.findings)
+        parts.append(self._timed(kept, self._durations([e.dur for e in kept])))
+        parts.append(self._paired(by_phase["B"]))
         spans, points = self._asynchronous([e for p in _ASYNCHRONOUS for e in by_phase[p]])
-        rows = rows.plus(spans)
-        instants = self._timed(by_phase["i"] + by_phase["I"] + by_phase["R"]).plus(points)
+        rows = _Rows.put_together([*parts, spans])
+        instants = _Rows.put_together(
+            [self._timed(by_phase["i"] + by_phase["I"] + by_phase["R"]), points]
+        )
         counters = self._timed(by_phase["C"] + samples)
         clock = self._clock(rows, instants)
         rows, instants = self._within_clock(clock, rows), self._within_clock(clock, instants)
         rows, instants = self._unmeasurable_to_instants(rows, instants)
         trace = Trace(self.path.stem, clock=clock, findings=self.findings, sources=[str(self.path)])
-        self._place(trace, rows, instants, self._within_clock(clock, counters))
+        counters = self._within_clock(clock, counters)
+        self._place(trace, rows, instants, counters, Metadata(meta_events))
         self._flows(trace, by_phase["s"] + by_phase["t"] + by_phase["f"] + bound)
         trace.strings = self.table.strings
         trace.arguments = self.store.arguments()
         return trace
-
-    # -- decoding ---------------------------------------------------------------------------
-
-    def _decode(self, raw: bytes | msgspec.Raw, data: bytes) -> tuple[list[Any], int]:
-        events = self._decode_as(_Event, raw)
-        asynchronous = not _ASYNCHRONOUS.isdisjoint({e.ph for e in events})
-        self._rare = asynchronous or b'"bind_id"' in (data or bytes(raw))
-        self._has_attr = b'"attr"' in bytes(memoryview(raw)[: 1 << 20])
-        if self._rare:
-            events = self._decode_as(_RareEvent, raw)
-        if not (loses_digits(e.ts for e in events) or loses_digits(e.dur for e in events)):
-            return events, 1
-        exact = self._decode_as(_ExactRareEvent if self._rare else _ExactEvent, raw)
-        # Epoch microseconds that went through a double are a quarter microsecond apart, and
-        # their text is the shortest one that tells them apart.
-        times = (e.ts for e in exact if isinstance(e.ts, Decimal) and e.ts.is_finite())
-        on_grid = all(Decimal(repr(float(t))) == t for t in times)
-        return exact, 250 if on_grid else 1
-
-    def _decode_as(self, kind: type[_Event], raw: bytes | msgspec.Raw) -> list[Any]:
-        try:
-            return msgspec.json.Decoder(list[kind]).decode(raw)  # type: ignore[valid-type]
-        except msgspec.ValidationError:
-            return self._decode_one_by_one(kind, raw)
-
-    def _decode_one_by_one(self, kind: type[_Event], raw: bytes | msgspec.Raw) -> list[Any]:
-        typed = msgspec.json.Decoder(kind).decode
-        events = []
-        first_time = kind is _Event
-        for number, text in enumerate(
-            msgspec.json.decode(raw, type=list[msgspec.Raw] | None) or ()
-        ):
-            try:
-                events.append(typed(text))
-            except msgspec.ValidationError:
-                value = self._value(text)
-                if isinstance(value, dict):
-                    events.append(_lenient(kind, value))
-                elif first_time:
-                    self.findings.add(
-                        "not_an_event",
-                        "entries of traceEvents that are no event objects were left out",
-                        where=f"{self.path.name}, entry {number}",
-                    )
-        return events
 
     def _count_unknown_phases(self, by_phase: dict[str, list[Any]]) -> None:
         for phase, events in by_phase.items():
@@ -309,8 +243,27 @@ class _Reader:
 
     # -- rows -------------------------------------------------------------------------------
 
-    def _complete(self, events: list[Any]) -> _Rows:
-        durations, known = nanoseconds([e.dur for e in events])
+    def _complete(self, events: Events) -> tuple[_Rows, list[Any]]:
+        """Rows of complete events; apart from them those that may be counter samples."""
+        samples: list[Any] = []
+        if COUNTER_MARK in events.text:
+            events, others = _apart(events, [not is_counter_sample(e) for e in events.rows])
+            samples = [_detached(event) for event in others]
+        durations = self._durations(events.dur)
+        times, usable = nanoseconds(events.ts, self.base_ns)
+        self._count_without_time(usable)
+        texts = [memoryview(raw) for raw in self._arguments_of(events.rows)]
+        found = places(texts, events.text)
+        if found is None:
+            found = self.store.add(texts)
+        else:
+            found[0][...] += events.offset
+        rows = self._rows(events.rows, times, durations, texts, found)
+        return rows if usable.all() else rows.take(usable), samples
+
+    def _durations(self, microseconds: Numbers) -> Int64:
+        """Lengths in nanoseconds, negative where there is none."""
+        durations, known = nanoseconds(microseconds)
         durations[~known] = NONE
         self.findings.add(
             "no_duration",
@@ -322,29 +275,46 @@ class _Reader:
             "events that never finished (negative duration) are shown as instants",
             int(np.count_nonzero(known & (durations < 0))),
         )
-        return self._timed(events, durations)
+        return durations
 
     def _timed(self, events: list[Any], durations: Int64 | None = None) -> _Rows:
         """Rows of events that have a time; the others are counted and left out."""
-        return self._timed_with_mask(events, durations)[0]
-
-    def _timed_with_mask(
-        self, events: list[Any], durations: Int64 | None = None
-    ) -> tuple[_Rows, Bools]:
         times, usable = nanoseconds([e.ts for e in events], self.base_ns)
         self._count_without_time(usable)
-        unnamed = sum(e.name is None and e.ph not in ENDS_OF_PAIRS for e in events)
-        self.findings.add("no_name", "events without a name are called (unnamed)", unnamed)
+        if durations is None:
+            durations = np.zeros(len(events), np.int64)
+        args = self._arguments_of(events)
+        rows = self._rows(events, times, durations, args, self.store.add(args))
+        return rows if usable.all() else rows.take(usable)
+
+    def _rows(
+        self,
+        events: Sequence[Any],
+        times: Int64,
+        durations: Int64,
+        args: Sequence[memoryview | msgspec.Raw | bytes],
+        places_of_args: tuple[Int64, Int32],
+    ) -> _Rows:
         n = len(events)
-        rows = _Rows(
+        ids = identifiers(args)
+        self._is_from_neuron |= ids.neuron
+        name = self.table.intern_all([e.name or _UNNAMED for e in events], n)
+        if (name == self.table.find(_UNNAMED)).any():
+            unnamed = sum(e.name is None for e in events)
+            self.findings.add("no_name", "events without a name are called (unnamed)", unnamed)
+        return _Rows(
             times,
-            np.zeros(n, np.int64) if durations is None else durations,
-            self.table.intern_all((e.name or "(unnamed)" for e in events), n),
-            self.table.intern_all((e.cat or "" for e in events), n),
+            durations,
+            name,
+            self.table.intern_all([e.cat or "" for e in events], n),
             self._threads_of(events),
-            self._arguments_of(events),
+            ids.external_id,
+            ids.correlation,
+            ids.sequence_id,
+            ids.exec_id,
+            ids.device,
+            *places_of_args,
         )
-        return rows if usable.all() else rows.take(usable), usable
 
     def _count_without_time(self, usable: Bools) -> None:
         self.findings.add(
@@ -353,7 +323,7 @@ class _Reader:
             int(np.count_nonzero(~usable)),
         )
 
-    def _arguments_of(self, events: list[Any]) -> list[msgspec.Raw | bytes]:
+    def _arguments_of(self, events: Sequence[Any]) -> list[msgspec.Raw | bytes]:
         if not self._has_attr:
             return [e.args for e in events]
         found = [e.args if len(memoryview(e.args)) else e.attr for e in events]
@@ -368,16 +338,19 @@ class _Reader:
 
     def _threads_of(self, events: Sequence[Any]) -> Int32:
         """A number per event for its (pid, tid)."""
+        keys = list(zip([e.pid for e in events], [e.tid for e in events], strict=True))
         known = self._raw_threads
-        keys = [(e.pid, e.tid) for e in events]
-        for key in dict.fromkeys(keys):  # in order of appearance, so that outputs are reproducible
-            if key in known:
-                continue
-            clean = (identifier(key[0]), identifier(key[1]))
-            if clean not in self.threads:
-                clean = self._key_within_bounds(*clean)
-            known[key] = self.threads.setdefault(clean, len(self.threads))
+        if not known.keys() >= set(keys):
+            for key in dict.fromkeys(keys):  # in order of appearance: outputs are reproducible
+                if key not in known:
+                    known[key] = self._number_of_thread(identifier(key[0]), identifier(key[1]))
         return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))
+
+    def _number_of_thread(self, pid: object, tid: object) -> int:
+        key = (pid, tid)
+        if key not in self.threads:
+            key = self._key_within_bounds(pid, tid)
+        return self.threads.setdefault(key, len(self.threads))
 
     def _key_within_bounds(self, pid: object, tid: object) -> Key:
         """The key of a new thread: its own, or a shared one where there are too many."""
@@ -398,30 +371,34 @@ class _Reader:
 
     def _paired(self, events: list[Any]) -> _Rows:
         """Complete rows made of ``B`` and ``E`` events of one thread, in the file's order."""
+        times, usable = nanoseconds([e.ts for e in events], self.base_ns)
+        self._count_without_time(usable)
+        events = [event for event, good in zip(events, usable.tolist(), strict=True) if good]
+        times = times[usable]
         is_end = np.array([e.ph == "E" for e in events], np.bool_)
-        rows, usable = self._timed_with_mask(events)
-        is_end = is_end[usable]
-        unnamed = self.table.find("(unnamed)")
-        names = [
-            None if n == unnamed and end else n
-            for n, end in zip(rows.name.tolist(), is_end, strict=True)
-        ]
+        names = [e.name or _UNNAMED for e in events]
         found = pair(
-            in_order_of_time(rows.start_ns, is_end),
-            rows.thread.tolist(),
-            names,
-            rows.start_ns.tolist(),
+            in_order_of_time(times, is_end),
+            self._threads_of(events).tolist(),
+            [
+                None if e.ph == "E" and n == _UNNAMED else n
+                for e, n in zip(events, names, strict=True)
+            ],
+            times.tolist(),
             is_end.tolist(),
         )
-        closed = np.array(found.closed, np.intp).reshape(-1, 2)
-        lengths = rows.start_ns[closed[:, 1]] - rows.start_ns[closed[:, 0]]
         self._count_unpaired(len(found.lonely_ends), len(found.unclosed))
-        taken = rows.take(np.concatenate([closed[:, 0], np.array(found.unclosed, np.intp)]))
+        closed = np.array(found.closed, np.intp).reshape(-1, 2)
+        lengths = times[closed[:, 1]] - times[closed[:, 0]]
+        begins = closed[:, 0].tolist() + found.unclosed
         lengths = np.concatenate([lengths, np.full(len(found.unclosed), NONE, np.int64)])
-        ends = [rows.args[row] for row in closed[:, 1].tolist()]
+        ends = self._arguments_of([events[row] for row in closed[:, 1].tolist()])
         ends += [b""] * len(found.unclosed)
-        args = [joined_arguments(*both) for both in zip(taken.args, ends, strict=True)]
-        return _Rows(taken.start_ns, lengths, taken.name, taken.category, taken.thread, args)
+        chosen = [events[row] for row in begins]
+        args = [
+            joined_arguments(*both) for both in zip(self._arguments_of(chosen), ends, strict=True)
+        ]
+        return self._rows(chosen, times[begins], lengths, args, self.store.add(args))
 
     def _count_unpaired(self, lonely: int, unclosed: int) -> None:
         self.findings.add("end_without_begin", "ends without a beginning were left out", lonely)
@@ -452,7 +429,7 @@ class _Reader:
         # One event at 0 among epoch times must not decide: the median does.
         epoch = not len(times) or float(np.median(times)) > _EARLIEST_EPOCH_NS
         kind = ClockKind.EPOCH if epoch else ClockKind.RELATIVE
-        return Clock(kind, self.base_ns, self.resolution_ns)
+        return Clock(kind, self.base_ns, self._decoder.resolution_ns)
 
     def _within_clock(self, clock: Clock, rows: _Rows) -> _Rows:
         if clock.kind is not ClockKind.EPOCH or self.base_ns:
@@ -469,25 +446,24 @@ class _Reader:
         measured = rows.duration_ns >= 0
         if measured.all():
             return rows, instants
-        return rows.take(measured), instants.plus(rows.take(~measured))
+        return rows.take(measured), _Rows.concatenate([instants, rows.take(~measured)])
 
     # -- tracks -----------------------------------------------------------------------------
 
-    def _place(self, trace: Trace, rows: _Rows, instants: _Rows, counters: _Rows) -> None:
+    def _place(
+        self, trace: Trace, rows: _Rows, instants: _Rows, counters: _Rows, names: Metadata
+    ) -> None:
         """Give every row its role, process, device and track."""
-        ids = identifiers(rows.args)
         role = self._roles(rows)
-        names = Metadata(self.meta_events)
         keys = list(self.threads)
-        neuron = self._is_neuron(ids)
+        neuron = self._is_neuron()
         processes = Processes(trace, keys, self.context, names, self.metadata, self.path.name)
         processes.choose(rows.thread, role)
         devices = Devices(trace, processes.main, self.metadata, self._family(rows, neuron))
         on_device = np.isin(role, _ON_DEVICE)
-        index = self._device_index(rows, on_device, ids, keys)
+        index = self._device_index(rows, on_device, keys)
         places = Places(trace, keys, names, processes, devices)
         track = places.tracks(rows.thread, index, role)
-        starts, lengths = self.store.add(rows.args)
         trace.slices = Slices(
             rows.start_ns,
             rows.duration_ns,
@@ -495,12 +471,12 @@ class _Reader:
             rows.category,
             track,
             role,
-            ids.external_id,
-            ids.correlation,
-            ids.sequence_id,
-            ids.exec_id,
-            starts,
-            lengths,
+            rows.external_id,
+            rows.correlation,
+            rows.sequence_id,
+            rows.exec_id,
+            rows.args_start,
+            rows.args_length,
         )
         self._instants(trace, instants, places, processes.main)
         self._counters(trace, counters, places)
@@ -519,14 +495,14 @@ class _Reader:
             roles[np.array(on_async_row)[rows.thread]] = Role.OTHER
         return roles
 
-    def _is_neuron(self, ids: Identifiers) -> bool:
+    def _is_neuron(self) -> bool:
         """Evidence of AWS Neuron; a PrivateUse1 category alone is none."""
         backend = str((self.metadata.get("distributedInfo") or {}).get("backend", ""))
         return (
             self.context.neuron
             or "neuron" in backend.lower()
             or any(s.startswith(_NEURON_NAMES) for s in self.table.strings)
-            or ids.neuron
+            or self._is_from_neuron
         )
 
     def _family(self, rows: _Rows, neuron: bool) -> str:
@@ -545,29 +521,27 @@ class _Reader:
         known = {"cuda_runtime", "cuda_driver", "kernel", "Kernel", "gpu_memcpy"}
         return "cuda" if categories & known else "other"
 
-    def _device_index(
-        self, rows: _Rows, on_device: Bools, ids: Identifiers, keys: list[Key]
-    ) -> Int64:
+    def _device_index(self, rows: _Rows, on_device: Bools, keys: list[Key]) -> Int64:
         """The device of every device row: its arguments say it, else its pid is the device."""
         pid = np.array([max(min(integer(key[0]), 2**31 - 1), 0) for key in keys], np.int64)
-        of_row = np.where(ids.device != NONE, ids.device, pid[rows.thread] if len(pid) else NONE)
+        of_row = np.where(rows.device != NONE, rows.device, pid[rows.thread] if len(pid) else NONE)
         return np.where(on_device, of_row, NONE)
 
     def _instants(self, trace: Trace, rows: _Rows, places: Places, main: int) -> None:
         is_memory = rows.name == self.table.find("[memory]")
         track = places.tracks(rows.thread, np.full(len(rows.thread), NONE, np.int64))
-        starts, lengths = self.store.add(rows.args)
         keep = ~is_memory
         trace.instants = Instants(
             rows.start_ns[keep],
             rows.name[keep],
             rows.category[keep],
             track[keep],
-            starts[keep],
-            lengths[keep],
+            rows.args_start[keep],
+            rows.args_length[keep],
         )
         found = np.flatnonzero(is_memory)
-        values = [_memory(rows.args[row]) for row in found.tolist()]
+        texts = self.store.arguments().texts(rows.args_start[found], rows.args_length[found])
+        values = [_memory(text) for text in texts]
         device = integers([m.device_id for m in values]).astype(np.int32)
         kind = integers([m.device_type for m in values]).astype(np.int32)
         trace.memory = MemoryEvents(
@@ -580,8 +554,8 @@ class _Reader:
             integers([m.total_allocated for m in values]),
             integers([m.total_reserved for m in values]),
             track[found],
-            starts[found],
-            lengths[found],
+            rows.args_start[found],
+            rows.args_length[found],
         )
 
     def _counters(self, trace: Trace, rows: _Rows, places: Places) -> None:
@@ -589,9 +563,10 @@ class _Reader:
         values: list[float] = []
         tracks: list[int] = []
         unreadable = 0
-        for row, raw in enumerate(rows.args):
+        texts = self.store.arguments().texts(rows.args_start, rows.args_length)
+        for row, raw in enumerate(texts):
             try:
-                series = msgspec.json.decode(raw) if len(memoryview(raw)) else None
+                series = msgspec.json.decode(raw) if raw else None
             except (msgspec.DecodeError, RecursionError):
                 series = None
             if not isinstance(series, dict):
@@ -705,28 +680,21 @@ def _edges(rows: list[int], events: list[Any], at: Int32) -> tuple[list[tuple[in
     return edges, unpaired + len(set(starts) - used)
 
 
-def _lenient(kind: type[_Event], value: dict[str, Any]) -> _Event:
-    """An event some of whose fields have an unexpected type: those fields count as absent."""
-    event = kind(ph=str(value.get("ph", "")))
-    for field in ("cat", "name"):
-        if value.get(field) is not None:
-            setattr(event, field, str(value[field]))
-    for field in ("pid", "tid", "ts", "dur", "id"):
-        given = value.get(field)
-        if isinstance(given, int | float | str) and not isinstance(given, bool):
-            setattr(event, field, given)
-    if isinstance(event, _RareEvent):
-        for field in ("id2", "scope", "flow_in", "flow_out"):
-            setattr(event, field, value.get(field))
-        bound = value.get("bind_id")
-        event.bind_id = bound if isinstance(bound, int | str) else None
-    for field in ("args", "attr"):
-        if field in value:
-            setattr(event, field, msgspec.Raw(msgspec.json.encode(value[field])))
+def _apart(events: Events, chosen: list[bool]) -> tuple[Events, list[Event]]:
+    """The chosen events, and all others."""
+    if all(chosen):
+        return events, []
+    others = [event for event, yes in zip(events.rows, chosen, strict=True) if not yes]
+    return events.only(chosen), others
+
+
+def _detached(event: Event) -> Event:
+    """The event without the text it was decoded from."""
+    event.args, event.attr = event.args.copy(), event.attr.copy()
     return event
 
 
-def _memory(raw: msgspec.Raw | bytes) -> _Memory:
+def _memory(raw: bytes) -> _Memory:
     try:
         return _DECODE_MEMORY(raw)
     except (msgspec.ValidationError, msgspec.DecodeError):

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from neuron_tb.converters.arguments import Text
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers.repair_report import report
 from neuron_tb.converters.readers.repair_scan import (
@@ -144,9 +145,9 @@ def list_of_renamed_events(keys: dict[str, msgspec.Raw], name: str, findings: Fi
             return
 
 
-def first_invalid_utf8(data: bytes) -> int | None:
+def first_invalid_utf8(data: Text) -> int | None:
     """Where the first byte stands that is not UTF-8; None when all is."""
-    if data.isascii():
+    if isinstance(data, bytes) and data.isascii():
         return None
     at = 0
     while at < len(data):
@@ -159,7 +160,7 @@ def first_invalid_utf8(data: bytes) -> int | None:
     return None
 
 
-def valid_utf8(data: bytes) -> tuple[bytes, int]:
+def valid_utf8(data: Text) -> tuple[bytes, int]:
     """The text with U+FFFD for every byte that is not UTF-8, and how many these were."""
     pieces: list[bytes | memoryview] = []
     count = at = 0
@@ -177,7 +178,7 @@ def valid_utf8(data: bytes) -> tuple[bytes, int]:
     return b"".join(pieces), count
 
 
-def _end_of_piece(data: bytes, at: int) -> int:
+def _end_of_piece(data: Text, at: int) -> int:
     """A place to cut, near ``at`` plus a piece's length, that is not inside a character."""
     end = min(len(data), at + _PIECE)
     for back in range(min(4, end - at) if end < len(data) else 0):
