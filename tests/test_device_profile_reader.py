@@ -406,6 +406,14 @@ def test_profiles_are_found_beside_and_below_system_tables(tmp_path: Path) -> No
     assert [c.lacks() for c in found.captures] == [[], []]
 
 
+def test_a_profile_of_any_name_is_known_by_its_tables(tmp_path: Path) -> None:
+    document = {"neff_node": [{"name": "n"}], "summary": [summary()]}
+    (capture,) = find([write_json(tmp_path / "a" / "my.json", document).parent]).captures
+    assert [p.name for p in capture.device] == ["my.json"]
+    (capture,) = find([write_json(tmp_path / "b.json", {"n_1": summary()})]).captures
+    assert [p.name for p in capture.device] == ["b.json"]
+
+
 def test_one_table_can_be_named(tmp_path: Path) -> None:
     trace = load(write_profile(tmp_path) / "ActiveTime.parquet")
     assert len(trace.slices) == 20

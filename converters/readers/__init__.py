@@ -14,10 +14,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers.document import Context, Document, open_document
 from neuron_tb.converters.trace import Trace
+
+if TYPE_CHECKING:
+    from neuron_tb.converters.readers.device_tables import DeviceTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +93,34 @@ def read_device_profile(path: Path, context: Context, instructions: bool = False
     The Trace has a relative clock; ``instructions``: single instructions, DMA packets and
     semaphores too. Raises NeuronTbError, with one sentence, when it is none.
     """
-    from neuron_tb.converters.readers import device_json, device_profile
+    from neuron_tb.converters.readers.device_profile import read_tables
+
+    tables, findings = _device_tables(path)
+    trace = read_tables(tables, context, instructions)
+    trace.findings.extend(findings)
+    return trace
+
+
+def read_device_facts(path: Path, context: Context) -> dict[str, Any]:
+    """What a device profile says of itself as a whole, without its rows.
+
+    The keys are those of :func:`.device_facts.facts_of`. Raises NeuronTbError.
+    """
+    from neuron_tb.converters.readers.device_facts import facts_of
+
+    return facts_of(_device_tables(path)[0], context)
+
+
+def _device_tables(path: Path) -> tuple[DeviceTables, Findings]:
+    from neuron_tb.converters.readers import device_json
+    from neuron_tb.converters.readers.device_tables import open_parquet
 
     if path.is_dir() or path.suffix == ".parquet":
-        return device_profile.read(path, context, instructions)
+        return open_parquet(path), Findings()
     document = open_document(path)
     if not device_json.sniff(document):
         raise NeuronTbError(f"{path} holds no table of a device profile that is known here.")
-    trace = device_json.read(document, context, instructions)
-    trace.findings.extend(document.findings)
-    return trace
+    return device_json.open_json(document), document.findings
 
 
 def read_file(path: Path, context: Context | None = None) -> Trace:

@@ -37,12 +37,16 @@ def sniff(document: Document) -> bool:
 
 def read(document: Document, context: Context, instructions: bool = False) -> Trace:
     """Read one file. Raises NeuronTbError when none of its tables is known."""
+    return read_tables(open_json(document), context, instructions)
+
+
+def open_json(document: Document) -> DeviceTables:
+    """The tables of a document. Raises NeuronTbError for a summary of no device profile."""
     if _is_summary(document):
         loaders = _of_summary(document)
     else:
         loaders = {table_of_key(key): _loader(document, key) for key in document.keys}
-    tables = DeviceTables(profile_name(document.path), document.path, loaders)
-    return read_tables(tables, context, instructions)
+    return DeviceTables(profile_name(document.path), document.path, loaders)
 
 
 def _loader(document: Document, key: str) -> Loader:

@@ -58,6 +58,10 @@ _OTHER_NAMES = {
     "trace_event": "",
     "trace_events": "",
 }
+_LIST_KEY = re.compile(rb'"([A-Za-z_]{2,40})"\s*:\s*\[')
+_WORDS = (b'"total_time"', b'"instruction"', b'"engine"', b'"opcode"', b'"first_hw_timestamp"')
+"""One of these stands in every device profile that is worth reading."""
+
 _FIRST_KEY = re.compile(rb'^\s*\{\s*"([^"]{1,40})"\s*:\s*[\[{]')
 
 
@@ -80,15 +84,13 @@ def table_of(file: Path) -> str:
 
 def is_device_document(head: bytes) -> bool:
     """Whether a JSON file that begins so is a device profile, as far as its beginning shows."""
-    first = _FIRST_KEY.match(head)
-    if first is None:
+    if not head.lstrip().startswith(b"{") or b'"traceEvents"' in head:
         return False
-    key = first[1].decode("utf-8", "replace")
-    if SUMMARY_KEY.fullmatch(key):
+    first = _FIRST_KEY.match(head)
+    if first and SUMMARY_KEY.fullmatch(first[1].decode("utf-8", "replace")):
         return b'"total_time"' in head or b'"total_duration_ns"' in head
-    return table_of_key(key) in MARKS and any(
-        word in head for word in (b'"total_time"', b'"instruction"', b'"engine"', b'"opcode"')
-    )
+    lists = {table_of_key(key.decode("utf-8", "replace")) for key in _LIST_KEY.findall(head)}
+    return not lists.isdisjoint(MARKS) and any(word in head for word in _WORDS)
 
 
 def table_of_key(key: str) -> str:

@@ -15,7 +15,6 @@ the system tables, where a column has the same name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +26,11 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.percent import PERCENT, percent_scale
+from neuron_tb.converters.percent import PERCENT
 from neuron_tb.converters.readers import device_schema as schema
 from neuron_tb.converters.readers.columns import ArgumentStore, integer
+from neuron_tb.converters.readers.device_facts import facts_of
 from neuron_tb.converters.readers.device_names import (
-    FACT_TABLES,
     METADATA_KEY,
     SHARED_TABLES,
     SYSTEM_TABLES,
@@ -119,7 +118,7 @@ class _Builder:
     """Collects the rows of one profile; tracks are numbered when all are known."""
 
     def __init__(self, tables: DeviceTables, context: Context, instructions: bool) -> None:
-        self._tables, self._context, self._in_detail = tables, context, instructions
+        self._tables, self._in_detail = tables, instructions
         self.findings = Findings()
         self._strings, self._store = StringTable(), ArgumentStore()
         self._places: dict[_Row, int] = {}
@@ -127,9 +126,7 @@ class _Builder:
         self._instants: list[Instants] = []
         self._counters: list[Counters] = []
         self._ids: dict[str, tuple[Int64, Int64]] = {}
-        self._facts = {name: tables.rows(name) for name in FACT_TABLES}
-        summary = self._facts["Summary"]
-        self._scale = percent_scale(summary[0]) if summary else None
+        self._facts = facts_of(tables, context)
 
     def build(self) -> Trace:
         for spec in schema.SLICE_TABLES:
@@ -186,24 +183,15 @@ class _Builder:
 
     def _nanoseconds(self, name: str, table: pa.Table, *columns: str) -> Int64:
         """The first of these columns that is there, by the unit that the profile states."""
-        column = next((c for c in columns if c in table.column_names), None)
-        if column is None:
-            return np.full(len(table), NONE, np.int64)
-        unit = self._tables.unit_of(name, column) or "ns"
-        scale = schema.NS_PER_UNIT.get(unit)
-        if scale is None:
+        times, unit = self._tables.nanoseconds(name, table, *columns)
+        if unit is not None:
             self.findings.add(
                 "unit_unknown",
-                f"rows of {name} were left out: their time {column} is in {unit}, which is no "
-                "unit that is known here",
+                f"rows of {name} were left out: their time is in {unit}, which is no unit that "
+                "is known here",
                 len(table),
             )
-            return np.full(len(table), NONE, np.int64)
-        if scale == 1:
-            return integers_of(table, column)
-        values = numbers_of(table, column) * scale
-        known = np.isfinite(values) & (values >= 0) & (values < 2.0**62)
-        return np.where(known, np.rint(np.where(known, values, 0.0)), NONE).astype(np.int64)
+        return times
 
     def _report_tables(self) -> None:
         known = {*TABLES, *SHARED_TABLES, *SYSTEM_TABLES}
@@ -374,8 +362,9 @@ class _Builder:
             return 1.0, unit or self._tables.unit_of(table, column) or ""
         if np.max(np.abs(values)) > 1.0:
             return PERCENT, "%"
-        if self._scale is not None:
-            return self._scale, "%"
+        scale: float | None = self._facts["percent_scale"]
+        if scale is not None:
+            return scale, "%"
         self.findings.add(
             "percent_or_fraction",
             "counters whose name says percent stay as recorded: nothing in the profile tells "
@@ -387,8 +376,8 @@ class _Builder:
 
     def _finish(self) -> Trace:
         tables = self._tables
-        facts = _facts_of_name(tables.name, self._context)
-        metadata = (self._facts["Metadata"] or [{}])[0]
+        facts = self._facts
+        metadata = (facts["Metadata"] or [{}])[0]
         core = facts["core"]
         index = max(integer(metadata.get("neuroncore_idx")), 0) if core is None else core
         trace = Trace(tables.name, findings=self.findings, sources=[str(tables.path)])
@@ -413,31 +402,7 @@ class _Builder:
         trace.flows = self._flows(slices)
         trace.strings, trace.arguments = self._strings.strings, self._store.arguments()
         first, last = trace.time_range()
-        executions = [
-            {
-                "index": row.get("execution_index"),
-                "neff": row.get("neff_name"),
-                "start_ns": _known(row.get("execution_start_ts")),
-                "end_ns": _known(row.get("execution_end_ts")),
-            }
-            for row in tables.rows("ExecutionInfo")
-        ]
-        trace.metadata = [
-            {
-                METADATA_KEY: [
-                    {
-                        "name": tables.name,
-                        "source": str(tables.path),
-                        **facts,
-                        "first_ns": first,
-                        "last_ns": last,
-                        "percent_scale": self._scale,
-                        "ExecutionInfo": executions,
-                        **self._facts,
-                    }
-                ]
-            }
-        ]
+        trace.metadata = [{METADATA_KEY: [{**facts, "first_ns": first, "last_ns": last}]}]
         return trace
 
     def _add_tracks(self, trace: Trace, physical_cores: int) -> Int32:
@@ -511,32 +476,3 @@ def _arguments_of(spec: schema.SliceTable, table: pa.Table) -> list[str]:
 
 def _core(row: dict[str, Any]) -> int:
     return max(integer(row.get(schema.CORE)), NONE)
-
-
-def _known(value: object) -> int | None:
-    number = integer(value)
-    return None if number == NONE else number
-
-
-def _facts_of_name(name: str, context: Context) -> dict[str, Any]:
-    """Instance, process, core, session and model as the profile's name says, else its place.
-
-    Explorer names profiles ``<display>_<instance>_pid_<pid>_nc_<n>_session_<s>`` (or
-    ``…_model_<id>``); what stands before ``_pid_`` ends in the instance id.
-    """
-    before = name.partition("_pid_")[0] if "_pid_" in name else ""
-    instance = re.search(r"(?:^|_)(i-[0-9a-z]+)$", before)
-
-    def number(word: str) -> str | None:
-        found = re.search(rf"(?:^|_){word}_(\w+?)(?=_(?:nc|session|model|pid)_|$)", name)
-        return found[1] if found else None
-
-    pid, core = number("pid"), number("nc")
-    return {
-        "host": instance[1] if instance else context.host,
-        "before_pid": before,
-        "pid": int(pid) if pid and pid.isdigit() else context.pid,
-        "core": int(core) if core and core.isdigit() else None,
-        "session": number("session"),
-        "model": number("model"),
-    }

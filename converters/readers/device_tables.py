@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.readers.columns import as_number, integer
 from neuron_tb.converters.readers.device_names import profile_name, table_of
+from neuron_tb.converters.readers.device_schema import NS_PER_UNIT
+from neuron_tb.converters.readers.parquet_file import read_parquet
 from neuron_tb.converters.trace import NONE, Float64, Int64
 
-_MOST_CELLS = 2_000_000_000
 _NUMBER_NAME = re.compile(
     r"id|timestamp|duration|value|throughput|k|n|.*_(ts|ns|bytes|idx|index|percent|flops"
     r"|time|throughput|bandwidth|intensity|elements|size|timestamp|freq|id|count|rows|cols|cores)"
@@ -94,6 +95,26 @@ class DeviceTables:
         unit = (self.schema_of(table, column) or {}).get("field_unit")
         return str(unit).strip().lower() or None if unit is not None else None
 
+    def nanoseconds(self, name: str, table: pa.Table, *columns: str) -> tuple[Int64, str | None]:
+        """The first of these columns that is there as times (NONE where there is none).
+
+        Times are nanoseconds, or what the profile's own schema says; the second value is its
+        unit where that is none that is known here, and then no row has a time.
+        """
+        column = next((c for c in columns if c in table.column_names), None)
+        nothing = np.full(len(table), NONE, np.int64)
+        if column is None:
+            return nothing, None
+        unit = self.unit_of(name, column) or "ns"
+        scale = NS_PER_UNIT.get(unit)
+        if scale is None:
+            return nothing, unit
+        if scale == 1:
+            return integers_of(table, column), None
+        values = numbers_of(table, column) * scale
+        known = np.isfinite(values) & (values >= 0) & (values < 2.0**62)
+        return np.where(known, np.rint(np.where(known, values, 0.0)), NONE).astype(np.int64), None
+
 
 def open_parquet(path: Path) -> DeviceTables:
     """The device tables of a directory, or of one table file."""
@@ -113,7 +134,7 @@ def open_parquet(path: Path) -> DeviceTables:
 
 def _read_parts(files: Sequence[Path]) -> pa.Table:
     try:
-        return pa.concat_tables([_read_file(f) for f in files], promote_options="permissive")
+        return pa.concat_tables([read_parquet(f) for f in files], promote_options="permissive")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise NeuronTbError(f"{files[0]} cannot be read: {reason}") from error
@@ -124,19 +145,6 @@ def _read_count(file: Path) -> int:
         return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise NeuronTbError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
-
-
-def _read_file(file: Path) -> pa.Table:
-    with pq.ParquetFile(file) as parquet:
-        meta = parquet.metadata
-        if meta.num_rows * max(meta.num_columns, 1) > _MOST_CELLS:
-            raise NeuronTbError(
-                f"{file} claims {meta.num_rows:,} rows of {meta.num_columns} columns, which is "
-                "more than is read here."
-            )
-        table = parquet.read()
-    table.validate(full=True)  # text that is not UTF-8, offsets that point outside
-    return table
 
 
 # -- columns --------------------------------------------------------------------------------

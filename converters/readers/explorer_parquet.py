@@ -21,11 +21,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.readers.columns import integer
 from neuron_tb.converters.readers.device_names import TABLES as OF_DEVICE_PROFILES
 from neuron_tb.converters.readers.document import Context
@@ -36,6 +34,7 @@ from neuron_tb.converters.readers.neuron_rows import (
     Sample,
     split_flow_id,
 )
+from neuron_tb.converters.readers.parquet_file import read_parquet
 from neuron_tb.converters.trace import NONE, Int64, Trace
 
 EVENTS = "SystemProfileEvents"
@@ -93,7 +92,7 @@ class _Tables:
         if name not in self.files:
             return None
         try:
-            parts = [_read_file(file) for file in self.files[name]]
+            parts = [read_parquet(file) for file in self.files[name]]
             return pa.concat_tables(parts, promote_options="permissive")
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0]
@@ -122,17 +121,6 @@ def read(path: Path, context: Context) -> Trace:
         where=str(path),
     )
     return builder.finish(_metadata(tables))
-
-
-def _read_file(file: Path) -> pa.Table:
-    with pq.ParquetFile(file) as parquet:
-        meta = parquet.metadata
-        groups = (meta.row_group(number) for number in range(meta.num_row_groups))
-        unpacked = sum(max(group.total_byte_size, 0) for group in groups)
-        bounds.check_table(file, meta.num_rows, meta.num_columns, unpacked)
-        table = parquet.read()
-    table.validate(full=True)  # text that is not UTF-8, offsets that point outside
-    return table
 
 
 def _check_units(tables: _Tables, builder: NeuronTraceBuilder) -> None:
