@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from neuron_tb.analysis.comparison import Comparison, compare
+    from neuron_tb.analysis.roofline import Roofline, roofline
     from neuron_tb.analysis.summary import Summary, summarize
     from neuron_tb.converters.convert import Conversion, convert
     from neuron_tb.converters.errors import NeuronTbError
@@ -28,6 +29,7 @@ __all__ = [
     "Comparison",
     "Conversion",
     "NeuronTbError",
+    "Roofline",
     "Summary",
     "Trace",
     "__version__",
@@ -37,6 +39,7 @@ __all__ = [
     "enable",
     "enabled",
     "load",
+    "roofline",
     "summarize",
 ]
 
@@ -44,6 +47,7 @@ _HOMES = {
     "Comparison": "neuron_tb.analysis.comparison",
     "Conversion": "neuron_tb.converters.convert",
     "NeuronTbError": "neuron_tb.converters.errors",
+    "Roofline": "neuron_tb.analysis.roofline",
     "Summary": "neuron_tb.analysis.summary",
     "Trace": "neuron_tb.converters.trace",
     "compare": "neuron_tb.analysis.comparison",
@@ -52,6 +56,7 @@ _HOMES = {
     "enable": "neuron_tb.profiler.patches",
     "enabled": "neuron_tb.profiler.patches",
     "load": "neuron_tb.converters.load",
+    "roofline": "neuron_tb.analysis.roofline",
     "summarize": "neuron_tb.analysis.summary",
 }
 

@@ -9,6 +9,11 @@ def why_no_device_time(trace: Trace) -> str | None:
     """The likely cause, None when the trace has device time."""
     if len(trace.executions):
         return None
+    if trace.devices and all(device.detail for device in trace.devices) and not _operators(trace):
+        return (
+            "No device time: a device profile shows the engines inside executions, not which "
+            "operator they belong to. `neuron-tb roofline` prints its figures."
+        )
     called_runtime = bool(trace.roles(Role.RUNTIME).any())
     neuron = any(device.family == "neuron" for device in trace.devices) or any(
         "neuron" in str(metadata.get("distributedInfo", "")).lower() for metadata in trace.metadata
@@ -28,3 +33,7 @@ def why_no_device_time(trace: Trace) -> str | None:
         "call torch.neuron.synchronize() before the profiler stops, or put Neuron Explorer's "
         "system_profile.json beside trace.json."
     )
+
+
+def _operators(trace: Trace) -> bool:
+    return bool(trace.roles(Role.OPERATOR).any())

@@ -12,6 +12,7 @@ _COMMANDS = {
     "convert": "Write a capture for TensorBoard, Perfetto and tools that know CUDA's words.",
     "summary": "Print where the time goes: by operator, kernel or step.",
     "compare": "Put captures side by side: did the change help?",
+    "roofline": "Say what bounds a program: compute or memory, and how much it used.",
     "info": "Say what a capture holds and what it lacks.",
     "check": "Open what was written with the viewers' own code.",
     "run": "Run a script so that its GPU profiling records Neuron.",
