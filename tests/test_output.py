@@ -26,7 +26,6 @@ from neuron_tb.converters.output import (
 )
 from tests.makers import operator, step, write_kineto
 
-
 EVENTS = [step(1, 0, 100), operator("a", 10, 50)]
 
 
