@@ -7,6 +7,7 @@ the source's own resolution is rounding: the child then ends with its parent.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from dataclasses import dataclass
 
@@ -27,6 +28,10 @@ ROUNDED = (
     "ends within the source's own resolution after their parent's were set to it",
 )
 """Kind and message of the finding that every writer makes of roundings."""
+
+
+_NESTING_LANES = 128
+"""Lanes of a row in which slices may nest; more are needed only where very many overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +195,11 @@ def _assign_lanes(
 ) -> int:
     """Put each slice on the first lane where it nests or is disjoint; returns roundings made.
 
-    Writes ``lane``, and ``end`` where a crossing is within the resolution.
+    Writes ``lane``, and ``end`` where a crossing is within the resolution. Behind the first lanes,
+    a slice gets any lane that is empty, so that thousands at once are no matter of hours.
     """
     open_ends: list[list[int]] = []
+    further: list[tuple[int, int]] = []
     rounded = 0
     for row, begin, stop in zip(
         rows.tolist(), start[rows].tolist(), end[rows].tolist(), strict=True
@@ -209,6 +216,12 @@ def _assign_lanes(
                 rounded += 1
             chosen = number
             break
+        if chosen == _NESTING_LANES:
+            is_empty = further and further[0][0] <= begin
+            chosen = heapq.heappop(further)[1] if is_empty else chosen + len(further)
+            heapq.heappush(further, (stop, chosen))
+            lane[row] = chosen
+            continue
         if chosen == len(open_ends):
             open_ends.append([])
         lane[row] = chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -157,6 +159,18 @@ def test_a_lane_is_only_used_where_all_before_are_crossed(slices: list[Slice]) -
                 and start < other_start + other_duration
                 for j, (other_track, other_start, other_duration) in enumerate(slices)
             ), "a lower lane was free"
+
+
+def test_thousands_that_cross_each_other_are_laid_out_in_time() -> None:
+    n = 20_000
+    start, length = np.arange(n) * 10, np.full(n, 10 * n // 2)
+    began = time.process_time()
+    layout = lay_out(np.zeros(n, np.int32), start, length)
+    assert time.process_time() - began < 5
+    assert layout.lane.max() + 1 == n // 2
+    for lane in (0, 127, 128, n // 4):
+        rows = np.flatnonzero(layout.lane == lane)
+        assert np.all(start[rows][1:] >= (start + length)[rows][:-1])
 
 
 def test_touching_slices_do_not_overlap() -> None:
