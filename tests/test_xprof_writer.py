@@ -969,7 +969,7 @@ def test_host_names_are_data_and_stay_in_the_folder(tmp_path: Path) -> None:
 def test_a_host_with_very_many_devices_gets_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xprof_writer, "_DEVICES_PER_FILE", 1)
+    monkeypatch.setattr(xprof_writer, "DEVICES_PER_FILE", 1)
     trace = load(*(eager(tmp_path, pid=500 + n, distributedInfo={"rank": n}) for n in range(3)))
     written = write(trace, tmp_path / "out")
     assert [w.path.name for w in written if w.path] == [
@@ -986,13 +986,13 @@ def test_arguments_give_way_when_a_file_would_be_too_long(
     trace = load(eager(tmp_path))
     (whole,) = write(trace, tmp_path / "whole")
     assert whole.path is not None
-    monkeypatch.setattr(xprof_writer, "_LARGEST_FILE", whole.path.stat().st_size - 300)
+    monkeypatch.setattr(xprof_writer, "LARGEST_FILE", whole.path.stat().st_size - 300)
     (written,) = write(trace, tmp_path / "out")
     assert written.path is not None
     assert written.findings.of_kind("arguments_left_out") == 1
     assert written.slices == len(trace.slices)
     assert "arguments" not in File(written.path).line("/host:CPU", "thread 501")[0].stats
-    monkeypatch.setattr(xprof_writer, "_LARGEST_FILE", 100)
+    monkeypatch.setattr(xprof_writer, "LARGEST_FILE", 100)
     with pytest.raises(NeuronTbError, match="2 GiB"):
         write(trace, tmp_path / "small")
     assert not (tmp_path / "small" / "plugins" / "profile" / "r").exists()

@@ -85,7 +85,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     """
     folder = destination.out / "kineto" / destination.run
     refuse_overwrite(folder, destination.force)
-    _refuse_foreign_files(folder)
+    refuse_foreign_files(folder)
     trace, left_out = without_device_profiles(trace)
     processes = np.unique(trace.slice_process).tolist()
     if not processes:
@@ -99,7 +99,9 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     base_ns = base_that_keeps_nanoseconds(trace, trace.clock.base_ns)
     written = []
     with replacing_directory(folder) as temporary:
-        for process, rank in zip(processes, _ranks(trace, processes), strict=True):
+        for process, rank in zip(
+            processes, ranks_of([trace.processes[p].rank for p in processes]), strict=True
+        ):
             name = f"rank{rank}.trace.json.gz"
             plan = _Plan(trace, process, rank, destination, base_ns)
             written.append(plan.write(temporary / name, folder / name))
@@ -107,7 +109,8 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     return written
 
 
-def _refuse_foreign_files(folder: Path) -> None:
+def refuse_foreign_files(folder: Path) -> None:
+    """A run's folder is replaced as a whole: it must hold nothing but such a run."""
     if not folder.exists():
         return
     names = [folder.name] if not folder.is_dir() else [p.name for p in folder.iterdir()]
@@ -119,20 +122,19 @@ def _refuse_foreign_files(folder: Path) -> None:
         )
 
 
-def _ranks(trace: Trace, processes: Sequence[int]) -> list[int]:
+def ranks_of(known: Sequence[int | None]) -> list[int]:
     """A rank per file: the process' own where it is unique, the lowest free number elsewhere."""
     taken: set[int] = set()
     ranks: dict[int, int] = {}
-    for process in processes:
-        rank = trace.processes[process].rank
+    for place, rank in enumerate(known):
         if rank is not None and rank >= 0 and rank not in taken:
-            ranks[process] = rank
+            ranks[place] = rank
             taken.add(rank)
-    for process in processes:
-        if process not in ranks:
-            ranks[process] = next(n for n in range(len(processes) + 1) if n not in taken)
-            taken.add(ranks[process])
-    return [ranks[process] for process in processes]
+    for place in range(len(known)):
+        if place not in ranks:
+            ranks[place] = next(n for n in range(len(known) + 1) if n not in taken)
+            taken.add(ranks[place])
+    return [ranks[place] for place in range(len(known))]
 
 
 class _Plan:

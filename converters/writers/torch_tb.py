@@ -91,7 +91,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     """
     folder = destination.out / destination.run
     refuse_overwrite(folder, destination.force)
-    _refuse_foreign_files(folder)
+    refuse_foreign_files(folder)
     trace, left_out = without_device_profiles(trace)
     base_ns = base_that_keeps_nanoseconds(trace, second_of(trace.time_range()[0]))
     plans: list[_Plan] = []
@@ -104,7 +104,8 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
             skipped.append(Written(TARGET, None, skipped=reason))
     if not plans:
         return skipped[:1] or [Written(TARGET, None, skipped=_NO_OPERATORS)]
-    names = _file_names(trace, [plan.process for plan in plans])
+    identities = [(trace.processes[plan.process], plan.process) for plan in plans]
+    names = file_names([(p.host, p.pid, p.rank, _start_ns(trace, n)) for p, n in identities])
     written = []
     with replacing_directory(folder) as temporary:
         for number, plan in enumerate(plans):
@@ -143,7 +144,7 @@ def _processes_with_slices(trace: Trace) -> list[int]:
     return found
 
 
-def _refuse_foreign_files(folder: Path) -> None:
+def refuse_foreign_files(folder: Path) -> None:
     """A run's folder is replaced as a whole: it must hold nothing but such a run."""
     if folder.exists() and not folder.is_dir():
         raise NeuronTbError(f"{folder} is not a folder; choose another --run.")
@@ -156,31 +157,32 @@ def _refuse_foreign_files(folder: Path) -> None:
             )
 
 
-def _file_names(trace: Trace, processes: Sequence[int]) -> list[str]:
+def _start_ns(trace: Trace, process: int) -> int:
+    return int(trace.slices.start_ns[trace.slice_process == process].min())
+
+
+def file_names(processes: Sequence[tuple[str, int, int | None, int]]) -> list[str]:
     """``HOST_PID.TIME.pt.trace.json.gz`` each: HOST_PID is the plugin's worker, TIME its span.
 
-    TIME is the start in nanoseconds, 19 digits, because spans are sorted as text. Different
-    ranks with the same host and pid (containers) are different workers.
+    ``processes``: host, process id, rank, start in nanoseconds. TIME is the start in 19 digits,
+    because spans are sorted as text. Different ranks with the same host and pid (containers) are
+    different workers.
     """
     same: dict[tuple[str, int], list[int]] = {}
-    for number in processes:
-        process = trace.processes[number]
-        same.setdefault((process.host, process.pid), []).append(number)
+    for number, (host, pid, _, _) in enumerate(processes):
+        same.setdefault((host, pid), []).append(number)
     names: list[str] = []
     taken: set[str] = set()
-    for number in processes:
-        process = trace.processes[number]
-        twins = same[process.host, process.pid]
-        host = safe_name(process.host or "localhost")
-        ranks = {trace.processes[twin].rank for twin in twins}
+    for number, (host, pid, rank, start) in enumerate(processes):
+        twins = same[host, pid]
+        name_of_host = safe_name(host or "localhost")
+        ranks = {processes[twin][2] for twin in twins}
         if len(ranks) > 1 or (len(twins) > 1 and None in ranks):
-            rank = process.rank if process.rank is not None else twins.index(number)
-            host = f"{host}-rank{rank}"
-        start = int(trace.slices.start_ns[trace.slice_process == number].min())
-        worker, copy = f"{host}_{process.pid}", 1
+            name_of_host += f"-rank{rank if rank is not None else twins.index(number)}"
+        worker, copy = f"{name_of_host}_{pid}", 1
         while same_file(name := f"{worker}.{max(start, 0):019d}.pt.trace.json.gz") in taken:
             copy += 1
-            worker = f"{host}-{copy}_{process.pid}"
+            worker = f"{name_of_host}-{copy}_{pid}"
         names.append(name)
         taken.add(same_file(name))
     return names

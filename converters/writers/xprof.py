@@ -57,14 +57,14 @@ HOST_PLANE = "/host:CPU"
 
 _LABEL_ENDING = " (shown in XProf's TPU views)"
 _LARGEST_RANGE_NS = (2**63 - 1) // PICOSECONDS
-_LARGEST_FILE = 2**31 - 1
+LARGEST_FILE = 2**31 - 1
 """Protobuf refuses longer messages."""
 
-_DEVICES_PER_FILE = 150
+DEVICES_PER_FILE = 150
 """XProf numbers its rows so that 199 planes of one file stay apart."""
 
 _STEPS, _MODULES, _OPS, _COUNTERS = 1, 2, 3, 50
-_LAST_LINE = 1_000_000
+LAST_LINE = 1_000_000
 
 _TIME_SOURCE = {
     Source.MEASURED: "measured on the device",
@@ -126,7 +126,7 @@ def _files(trace: Trace) -> dict[str, list[int]]:
     hosts: dict[str, list[list[int]]] = {}
     for process in ranked:
         parts = hosts.setdefault(trace.processes[process].host or "localhost", [[]])
-        if parts[-1] and sum(devices[p] for p in [*parts[-1], process]) > _DEVICES_PER_FILE:
+        if parts[-1] and sum(devices[p] for p in [*parts[-1], process]) > DEVICES_PER_FILE:
             parts.append([])
         parts[-1].append(process)
     files: dict[str, list[int]] = {}
@@ -169,7 +169,7 @@ class _HostFile:
         """Write the file; arguments stay out when it would be longer than protobuf allows."""
         space = self.space()
         parts = list(space.parts())
-        if sum(map(len, parts)) > _LARGEST_FILE:
+        if sum(map(len, parts)) > LARGEST_FILE:
             self.run.findings.add(
                 "arguments_left_out",
                 "files would be longer than the 2 GiB that XProf can read; arguments were left out",
@@ -178,7 +178,7 @@ class _HostFile:
             self.with_arguments = False
             space = self.space()
             parts = list(space.parts())
-        if sum(map(len, parts)) > _LARGEST_FILE:
+        if sum(map(len, parts)) > LARGEST_FILE:
             raise NeuronTbError(
                 f"{path.name} would be longer than the 2 GiB that XProf can read; convert a "
                 "shorter capture, or fewer processes at once."
@@ -202,7 +202,7 @@ class _HostFile:
             custom = Plane(f"/device:CUSTOM:{self._labels.device(device)}", number)
             self._fill_core(core, device, number)
             self._fill_custom(custom, device)
-            line = _COUNTERS if core else _LAST_LINE
+            line = _COUNTERS if core else LAST_LINE
             samples.add_counters(core if core else custom, line, device)
             planes += [plane for plane in (core, custom) if plane]
         self._fill_host(host, samples)

@@ -1,0 +1,53 @@
+"""Joining results of ranks that were converted apart, one file per output format.
+
+Each has ``join(files, destination) -> list[Written]`` and reads and writes a file at a time:
+however many ranks there are, memory holds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuron_tb.converters.writers import Destination, Written
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file to be joined: where it is, and whether it may be moved away from there."""
+
+    path: Path
+    movable: bool = False
+
+
+Joiner = Callable[[Sequence[Part], Destination], list[Written]]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which process a row or file is of."""
+
+    host: str
+    pid: int
+    rank: int | None
+
+    @classmethod
+    def of(cls, values: object) -> Identity | None:
+        """The identity in a dictionary that a writer left, None when it is not one."""
+        if not isinstance(values, dict):
+            return None
+        host, pid, rank = values.get("host"), values.get("pid"), values.get("rank")
+        if not isinstance(host, str) or not isinstance(pid, int):
+            return None
+        return cls(host, pid, rank if isinstance(rank, int) else None)
+
+    @property
+    def order(self) -> tuple[bool, int, str, int]:
+        """Sort key: by rank, then those without one by host and process id."""
+        return self.rank is None, self.rank or 0, self.host, self.pid
+
+    @property
+    def label(self) -> str:
+        """What to call it beside others: its rank, else its process id."""
+        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"

@@ -1,0 +1,56 @@
+"""Kineto's files of several ranks in one run's folder, on one base time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from neuron_tb.converters.joining import Identity, Part
+from neuron_tb.converters.joining.chrome_json import head_of, identity_of, rewrite
+from neuron_tb.converters.joining.files import take
+from neuron_tb.converters.output import refuse_overwrite, replacing_directory
+from neuron_tb.converters.writers import Destination, Written
+from neuron_tb.converters.writers.chrome_json import METADATA_KEY
+from neuron_tb.converters.writers.kineto import TARGET, ranks_of, refuse_foreign_files
+
+_BASE = "baseTimeNanoseconds"
+
+
+def join(files: Sequence[Part], destination: Destination) -> list[Written]:
+    """Write ``OUT/kineto/RUN/rankN.trace.json.gz``, one file per process.
+
+    HTA compares the times of ranks without a look at their bases: all get the earliest one. A
+    process without a rank gets the lowest free number.
+    """
+    folder = destination.out / TARGET / destination.run
+    refuse_overwrite(folder, destination.force)
+    refuse_foreign_files(folder)
+    found = [(_identity(head), part, head) for part in files for head in [head_of(part.path)]]
+    found.sort(key=lambda item: item[0].order)
+    ranks = ranks_of([identity.rank for identity, _, _ in found])
+    bases = [head[_BASE] for _, _, head in found if isinstance(head.get(_BASE), int)]
+    written = []
+    with replacing_directory(folder) as temporary:
+        for rank, (_, part, head) in zip(ranks, found, strict=True):
+            name = f"rank{rank}.trace.json.gz"
+            _place(part, temporary / name, head, rank, min(bases, default=0))
+            written.append(Written(TARGET, folder / name, int(head[METADATA_KEY]["slices"])))
+    return written
+
+
+def _identity(head: dict[str, Any]) -> Identity:
+    rank = head.get("distributedInfo", {}).get("rank")
+    return identity_of(head) or Identity("", 0, rank if isinstance(rank, int) else None)
+
+
+def _place(part: Part, place: Path, head: dict[str, Any], rank: int, base_ns: int) -> None:
+    known = head.get("distributedInfo", {})
+    later_ns = head[_BASE] - base_ns if isinstance(head.get(_BASE), int) else 0
+    if known.get("rank") == rank and not later_ns:
+        take(part, place)
+        return
+    head["distributedInfo"] = {**known, "rank": rank}
+    if _BASE in head:
+        head[_BASE] = base_ns
+    rewrite(part.path, place, head, later_ns)
