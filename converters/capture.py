@@ -226,7 +226,7 @@ def _is_device_profile(path: Path) -> bool:
     if path.suffix == ".parquet":
         return holds_device_table(path)
     name = path.name.removesuffix(".gz")
-    return bool(_DEVICE.fullmatch(name)) or is_device_document(_head(path))
+    return bool(_DEVICE.fullmatch(name)) or is_device_document(head_of(path))
 
 
 def _capture_at(directory: Path) -> Capture:
@@ -255,25 +255,26 @@ def _kind(path: Path) -> str:
     if _DEVICE.fullmatch(name):
         return "device"
     if _FRAMEWORK.fullmatch(name):
-        return "own" if _OWN_RESULT in _head(path) else "framework"
+        return "own" if _OWN_RESULT in head_of(path) else "framework"
     if _ANY_JSON.fullmatch(path.name):
         return "system" if _has_rows_of_a_profile(path) else _kind_by_content(path)
     return ""
 
 
 def _kind_by_content(path: Path) -> str:
-    if _OWN_RESULT in _head(path):
+    if _OWN_RESULT in head_of(path):
         return "own"
-    if is_device_document(_head(path)):
+    if is_device_document(head_of(path)):
         return "device"
-    return "framework" if b'"traceEvents"' in _head(path) or b'"ph"' in _head(path) else ""
+    return "framework" if b'"traceEvents"' in head_of(path) or b'"ph"' in head_of(path) else ""
 
 
 def _has_rows_of_a_profile(path: Path) -> bool:
-    return re.search(rb'"(trace_events?|event_type)"\s*:', _head(path)) is not None
+    return re.search(rb'"(trace_events?|event_type)"\s*:', head_of(path)) is not None
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file, unpacked; none when it cannot be read."""
     import gzip
     import zlib
 

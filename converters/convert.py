@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from neuron_tb.converters import workers as pool
+from neuron_tb.converters.capture import Found
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.findings import Finding, Findings
-from neuron_tb.converters.load import Progress, load
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.load import Progress, find_all, load
 from neuron_tb.converters.manifest import Manifest
-from neuron_tb.converters.output import refuse_overwrite, remove_leftovers, safe_name
-from neuron_tb.converters.trace import Trace
-from neuron_tb.converters.writers import Destination, Writer, Written
+from neuron_tb.converters.merge import Results, join
+from neuron_tb.converters.output import own_mark, refuse_overwrite, remove_leftovers, safe_name
+from neuron_tb.converters.ranks import Unit, units_of
+from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS, target_names
+from neuron_tb.converters.unit import Result, Task, findings_of, write_all
+from neuron_tb.converters.writers import Destination, Written
 
+__all__ = ["TARGETS", "Conversion", "convert", "run_name"]
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """An output format: its writer's module, where a run lands in OUT, and who opens it."""
-
-    module: str
-    place: str
-    viewer: str
-
-    def path(self, out: Path, run: str) -> Path:
-        """The file or directory of a run."""
-        return out / self.place.format(run=run)
-
-
-_WRITERS = "neuron_tb.converters.writers."
-TARGETS = {
-    "xprof": Target(_WRITERS + "xprof", "plugins/profile/{run}", "TensorBoard's Profile plugin"),
-    "torch-tb": Target(_WRITERS + "torch_tb", "{run}", "TensorBoard's PyTorch Profiler plugin"),
-    "kineto": Target(_WRITERS + "kineto", "kineto/{run}", "HTA, TraceLens, Chakra"),
-    "perfetto": Target(_WRITERS + "perfetto", "perfetto/{run}.pftrace", "the Perfetto UI"),
-}
-"""Every output format; an output format is one file in writers/ and one line here."""
-
-_RESERVED_RUNS = ("plugins", "kineto", "perfetto")
+_SMALL = 64 << 20
+"""Captures of fewer bytes are converted in one go, which is faster than starting processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion did: the trace, the run's name, a row per file, and all findings."""
+    """What a conversion did: the run's name, a row per file, how many slices were read, findings.
 
-    trace: Trace
+    ``sources``: the files that were read. ``failed``: ranks that could not be converted.
+    """
+
     run: str
     written: list[Written]
     findings: Findings
+    slices: int
+    sources: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Where a run goes and how it gets there; ``reading``: keywords of :func:`load`."""
+
+    destination: Destination
+    targets: tuple[str, ...]
+    reading: dict[str, Any]
+    workers: int
+    engine: str
+    say: Progress
 
 
 def convert(
@@ -60,73 +66,159 @@ def convert(
     steps_from: str | None = None,
     instructions: bool = False,
     force: bool = False,
+    workers: int | None = None,
+    engine: str = "processes",
     progress: Progress | None = None,
 ) -> Conversion:
     """Read captures (as :func:`neuron_tb.load`) and write them for viewers below ``out``.
 
     ``to``: ``all`` or names from :data:`TARGETS`. ``run``: the run's name, by default the
     capture's own. ``instance_type``: such as ``trn2.48xlarge``; without it no peak figures are
-    written. ``instructions``: single instructions of device profiles
-    too. An existing result is replaced only with ``force``. Raises NeuronTbError.
+    written. ``instructions``: single instructions of device profiles too. An existing result is
+    replaced only with ``force``.
+
+    ``workers``: how many processes convert ranks at the same time (default: one for small
+    captures, else one per processor). ``engine``: ``processes``, or ``ray`` for a Ray cluster.
+    A rank that fails leaves the others and is named in the findings. Raises NeuronTbError.
     """
     say = progress or (lambda text: None)
-    names = _target_names(to)
-    out = Path(out)
-    trace = load(*sources, steps_from=steps_from, instructions=instructions, progress=say)
-    name = run_name(run if run is not None else trace.name)
-    places = {target: TARGETS[target].path(out, name) for target in names}
-    manifest = Manifest(out, name)
-    force = force or manifest.interrupted
-    for place in places.values():
-        remove_leftovers(place.parent)
-        refuse_overwrite(place, force)
-    manifest.begin()
-    destination = Destination(out, name, instance_type, force)
-    written: list[Written] = []
-    findings = Findings(trace.findings)
-    for target in names:
-        say(f"writing {target}")
-        write: Writer = import_module(TARGETS[target].module).write
-        try:
-            written += write(trace, destination)
-        except BaseException as error:
-            if not written and not places[target].exists():
-                manifest.abandon()
-            if not isinstance(error, OSError):
-                raise
-            reason = error.strerror or error
-            raise NeuronTbError(f"{places[target]} cannot be written: {reason}.") from error
-    findings.extend(_of_all_targets(written))
-    manifest.complete(trace, written, findings)
-    return Conversion(trace, name, written, findings)
-
-
-def _of_all_targets(written: Sequence[Written]) -> list[Finding]:
-    """The writers' findings; what several formats had to do alike is told once."""
-    by_target: dict[str, Findings] = {}
-    for file in written:
-        by_target.setdefault(file.target, Findings()).extend(file.findings)
-    told: dict[tuple[str, str], Finding] = {}
-    for finding in (f for findings in by_target.values() for f in findings):
-        old = told.get((finding.kind, finding.message))
-        if old is None or old.count < finding.count:
-            told[finding.kind, finding.message] = finding
-    return list(told.values())
+    names = tuple(target_names(to))
+    found = find_all(sources)
+    name = run_name(run if run is not None else found.name)
+    plan = _Plan(
+        Destination(Path(out), name, instance_type, force),
+        names,
+        {"steps_from": steps_from, "instructions": instructions},
+        1,
+        engine,
+        say,
+    )
+    units = units_of(found)
+    count = _workers(units, workers, engine)
+    if count is None:
+        return _at_once(found, plan)
+    return _by_unit(units, replace(plan, workers=count))
 
 
 def run_name(text: str) -> str:
     """A run's name as one path component that clashes with no folder of our own."""
     name = safe_name(text)
-    return f"{name}_run" if name.casefold() in _RESERVED_RUNS else name
+    return f"{name}_run" if name.casefold() in RESERVED_RUNS else name
 
 
-def _target_names(to: str | Sequence[str]) -> list[str]:
-    wanted = [to] if isinstance(to, str) else list(to)
-    if "all" in wanted:
-        return list(TARGETS)
-    for name in wanted:
-        if name not in TARGETS:
-            raise NeuronTbError(
-                f"there is no target {name!r}; known are {', '.join(TARGETS)}, all."
-            )
-    return list(dict.fromkeys(wanted))
+def _workers(units: Sequence[Unit], wanted: int | None, engine: str) -> int | None:
+    """How many processes; None to convert everything in this one."""
+    if wanted is not None and wanted < 1:
+        raise NeuronTbError("--workers takes a number from 1 on.")
+    if engine not in pool.ENGINES:
+        raise NeuronTbError(f"there is no engine {engine!r}; known are {', '.join(pool.ENGINES)}.")
+    asked = wanted is not None or engine != "processes"
+    if len(units) < 2 or (not asked and sum(unit.size for unit in units) < _SMALL):
+        return None
+    return min(len(units), wanted or pool.cores())
+
+
+# -- the whole capture as one trace -------------------------------------------------------------
+
+
+def _at_once(found: Found, plan: _Plan) -> Conversion:
+    trace = load(found, progress=plan.say, **plan.reading)
+    with _new_run(plan) as (destination, manifest):
+        plan.say("writing")
+        written = write_all(trace, destination, plan.targets)
+        findings = Findings(trace.findings)
+        findings.extend(findings_of(written))
+        manifest.complete(trace.sources, written, findings)
+    return Conversion(destination.run, written, findings, len(trace.slices), trace.sources)
+
+
+@contextmanager
+def _new_run(plan: _Plan) -> Iterator[tuple[Destination, Manifest]]:
+    """The run's list, which says that the run is not complete while the block goes on."""
+    destination = plan.destination
+    manifest = Manifest(destination.out, destination.run)
+    force = destination.force or manifest.interrupted
+    places = [TARGETS[target].path(destination.out, destination.run) for target in plan.targets]
+    for place in places:
+        remove_leftovers(place.parent)
+        refuse_overwrite(place, force)
+    stood = {place for place in places if place.exists()}
+    manifest.begin()
+    try:
+        yield replace(destination, force=force), manifest
+    except BaseException:
+        if not any(place.exists() and place not in stood for place in places):
+            manifest.abandon()
+        raise
+
+
+# -- rank by rank -------------------------------------------------------------------------------
+
+
+def _by_unit(units: Sequence[Unit], plan: _Plan) -> Conversion:
+    """Convert every unit into a folder of its own beside the results, then join those."""
+    with _new_run(plan) as (destination, manifest):
+        destination.out.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(destination.out)
+        aside = Path(tempfile.mkdtemp(prefix=own_mark(), dir=destination.out))
+        try:
+            tasks = _tasks(units, plan, aside)
+            results = _run(tasks, [unit.label for unit in units], plan, "converted")
+            findings, failed = Findings(), []
+            for unit, result in zip(units, results, strict=True):
+                findings.extend(result.findings)
+                if result.error is not None:
+                    failed.append(unit.label)
+                    findings.add("rank_failed", f"{unit.label} is missing: {result.error}")
+            good = [result for result in results if result.error is None]
+            if not good:
+                raise NeuronTbError(results[0].error or "nothing could be converted.")
+            plan.say("joining ranks")
+            parts = [Results.of_written(result.written) for result in good]
+            written = join(parts, destination, plan.targets, movable=True)
+            findings.extend(findings_of(written))
+            sources = [source for result in good for source in result.sources]
+            manifest.complete(sources, written, findings)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    slices = sum(result.slices for result in good)
+    return Conversion(destination.run, written, findings, slices, sources, failed)
+
+
+def _tasks(units: Sequence[Unit], plan: _Plan, aside: Path) -> list[Task]:
+    limit = bounds.MAX_SIZE if bounds.MAX_SIZE == bounds.FREE_SIZE else None
+    tasks = [
+        Task(
+            unit.found,
+            aside / f"{number:05d}",
+            plan.destination.run,
+            plan.targets,
+            plan.destination.instance_type,
+            plan.reading,
+            max_size=limit,
+        )
+        for number, unit in enumerate(units)
+    ]
+    if any(unit.rank is not None for unit in units):
+        return tasks
+    ranks = _ranks_by_order(tasks, [unit.label for unit in units], plan)
+    return [replace(task, rank=rank) for task, rank in zip(tasks, ranks, strict=True)]
+
+
+def _ranks_by_order(tasks: Sequence[Task], labels: Sequence[str], plan: _Plan) -> list[int | None]:
+    """Ranks of units whose files tell none at their beginning: that takes reading all of them."""
+    results = _run([replace(task, to=()) for task in tasks], labels, plan, "read")
+    first = [result.processes[0] if result.processes else None for result in results]
+    known = [process for process in first if process is not None]
+    if any(process.rank is not None for process in known):
+        return [None] * len(tasks)
+    order = sorted(known, key=lambda process: (process.host, process.pid))
+    return [None if process is None else order.index(process) for process in first]
+
+
+def _run(tasks: Sequence[Task], labels: Sequence[str], plan: _Plan, done: str) -> list[Result]:
+    results: dict[int, Result] = {}
+    for number, result in pool.run(tasks, plan.workers, plan.engine):
+        results[number] = result
+        plan.say(f"{done} {len(results)} of {len(tasks)}: {labels[number]}")
+    return [results[number] for number in range(len(tasks))]

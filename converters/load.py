@@ -20,7 +20,7 @@ Progress = Callable[[str], None]
 
 
 def load(
-    *sources: str | Path,
+    *sources: str | Path | Found,
     steps_from: str | None = None,
     instructions: bool = False,
     progress: Progress | None = None,
@@ -35,7 +35,7 @@ def load(
     Raises NeuronTbError, with one plain sentence, when nothing can be read.
     """
     say = progress or (lambda text: None)
-    found = find([Path(source) for source in sources])
+    found = find_all(sources)
     profiles, failures = read_profiles(found, instructions, say)
     framework, system = _read_all(found, say, failures, needed=not profiles)
     trace = add_device_profiles(put_together(found.name, framework, system), profiles)
@@ -47,6 +47,13 @@ def load(
     say("linking operators and device work")
     trace.findings.extend(trace.links.findings)
     return trace
+
+
+def find_all(sources: Sequence[str | Path | Found]) -> Found:
+    """What the sources hold; a single one may be the result of an earlier search."""
+    if len(sources) == 1 and isinstance(sources[0], Found):
+        return sources[0]
+    return find([Path(source) for source in sources if not isinstance(source, Found)])
 
 
 def put_together(

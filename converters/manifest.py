@@ -12,7 +12,6 @@ import neuron_tb
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.output import is_running_here, own_mark, replacing_file
-from neuron_tb.converters.trace import Trace
 from neuron_tb.converters.writers import Written
 
 SCHEMA = "neuron-tb run"
@@ -34,7 +33,7 @@ class Manifest:
     @property
     def interrupted(self) -> bool:
         """True when a conversion of this run began, did not end, and is not going on."""
-        document = _document(self._unfinished)
+        document = document_of(self._unfinished)
         return document is not None and not is_running_here(str(document.get("by", "")))
 
     def begin(self) -> None:
@@ -50,7 +49,7 @@ class Manifest:
             "schema": SCHEMA,
             "by": own_mark(),
             "files": earlier,
-            "complete": _document(self.path),
+            "complete": document_of(self.path),
         }
         with replacing_file(self._unfinished) as file:
             file.write(json.dumps(document).encode())
@@ -58,13 +57,15 @@ class Manifest:
 
     def abandon(self) -> None:
         """Nothing was written after all: the run is what it was before :meth:`begin`."""
-        mark = _document(self._unfinished)
+        mark = document_of(self._unfinished)
         if mark is not None and mark.get("complete"):
             with replacing_file(self.path) as file:
                 file.write(_text(mark["complete"]))
         self._unfinished.unlink(missing_ok=True)
 
-    def complete(self, trace: Trace, written: Sequence[Written], findings: Findings) -> None:
+    def complete(
+        self, sources: Sequence[str], written: Sequence[Written], findings: Findings
+    ) -> None:
         """Write the list: earlier files of the run that still stand, and the new ones."""
         new = [self._entry(file) for file in written if file.path is not None]
         targets = {file.target for file in written}
@@ -77,7 +78,7 @@ class Manifest:
             "schema": SCHEMA,
             "run": self.run,
             "neuron_tb": neuron_tb.__version__,
-            "sources": trace.sources,
+            "sources": list(sources),
             "files": kept + new,
             "skipped": {f.target: f.skipped for f in written if f.path is None},
             "findings": findings.as_dicts(),
@@ -109,14 +110,15 @@ class Manifest:
 
 def unfinished_runs(out: Path) -> list[Path]:
     """Marks of conversions below ``out`` that began and did not end."""
-    return sorted(path for path in out.glob(f"*{_UNFINISHED}") if _document(path) is not None)
+    return sorted(path for path in out.glob(f"*{_UNFINISHED}") if document_of(path) is not None)
 
 
 def _text(document: dict[str, Any]) -> bytes:
     return json.dumps(document, indent=1, ensure_ascii=False).encode()
 
 
-def _document(path: Path) -> dict[str, Any] | None:
+def document_of(path: Path) -> dict[str, Any] | None:
+    """The list of a run's files at this path, None when there is none."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -126,7 +128,7 @@ def _document(path: Path) -> dict[str, Any] | None:
 
 
 def _entries(path: Path) -> list[dict[str, Any]] | None:
-    document = _document(path)
+    document = document_of(path)
     if document is None:
         return None
     return [entry for entry in document.get("files", []) if isinstance(entry, dict)]

@@ -74,7 +74,12 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
             with head.path.open("rb") as file:
                 file.seek(head.body)
                 shutil.copyfileobj(file, out, _BUFFER)
-    return [Written(TARGET, path, int(values["slices"]), findings=_findings(heads))]
+    return [Written(TARGET, path, int(values["slices"]))]
+
+
+def findings_in(path: Path) -> Findings:
+    """What a file says about its capture and itself. Raises NeuronTbError as :func:`join`."""
+    return _findings([_head_of(path)])
 
 
 def _head_of(path: Path) -> _File:

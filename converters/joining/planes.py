@@ -16,8 +16,8 @@ import numpy as np
 from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining.fields import Data, Field, fields_of, int_of, text_of, varint_at
+from neuron_tb.converters.ragged import Ragged
 from neuron_tb.converters.trace import Int64, UInt8
-from neuron_tb.converters.wire import Ragged
 from neuron_tb.converters.writers.xspace import PICOSECONDS
 
 _EVENTS_AT_ONCE = 1 << 15
@@ -202,8 +202,8 @@ def moved_events(data: Data, start: int, end: int, later_ns: int) -> Iterator[by
         if (block[begin] != 8).any() or (block[after_id] != 16).any():
             raise NeuronTbError("an event of an XProf profile is not as neuron-tb writes them.")
         moved = wire.varint_field(2, offset.astype(np.int64) + later_ns * PICOSECONDS)
-        head = Ragged.gather(block, begin, after_id - begin)
-        tail = Ragged.gather(block, rest, stop - rest)
+        head = Ragged.ranges(block, begin, after_id - begin)
+        tail = Ragged.ranges(block, rest, stop - rest)
         length = head.lengths + moved.lengths + tail.lengths
         nothing = wire.constant(b"", len(starts))
         yield wire.splice(wire.length_prefix(4, nothing, tail=length), head, moved, tail)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining import Identity, Part
-from neuron_tb.converters.joining.chrome_json import head_of, identity_of
 from neuron_tb.converters.joining.files import take
+from neuron_tb.converters.joining.json_files import head_of, identity_of
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import METADATA_KEY

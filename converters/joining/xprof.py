@@ -106,6 +106,25 @@ class _Source:
         return next((i.host for i in self.identities if i.host), "") or "localhost"
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What the times of all files of a run count from, and the run's range of the Unix epoch."""
+
+    zero_ns: int
+    start_ns: int | None
+    stop_ns: int | None
+
+    @classmethod
+    def of(cls, sources: Sequence[_Source]) -> _Span:
+        starts = [source.account.stat(_START) for source in sources]
+        stops = [source.account.stat(_STOP) for source in sources]
+        return cls(
+            min(source.zero_ns for source in sources),
+            min((time for time in starts if isinstance(time, int)), default=None),
+            max((time for time in stops if isinstance(time, int)), default=None),
+        )
+
+
 @dataclass(slots=True)
 class _Group:
     """Sources of one file, and the names that its ids stand for (their hashes)."""
@@ -133,7 +152,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     refuse_overwrite(folder, destination.force)
     sources = [_Source.of(part) for part in files]
     sources.sort(key=lambda source: [identity.order for identity in source.identities])
-    zero_ns = min(source.zero_ns for source in sources)
+    span = _Span.of(sources)
     findings = Findings()
     plans.report_missing_steps([source.steps for source in sources], findings)
     hosts = _by_file(sources)
@@ -143,7 +162,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
             warnings = _warnings(sources, findings) if number == 0 else []
             path = unfinished / f"{name}{FILE_ENDING}"
             with tempfile.TemporaryFile(dir=unfinished) as spool, path.open("wb") as out:
-                slices = _HostFile(name, group, zero_ns, spool).write(out, warnings)
+                slices = _HostFile(name, group, span, spool).write(out, warnings)
             written.append(Written(TARGET, folder / path.name, slices))
     written[0].findings.extend(findings)
     return written
@@ -187,10 +206,8 @@ def _names_of(source: _Source) -> dict[tuple[str, int], int]:
 class _HostFile:
     """One file under construction."""
 
-    def __init__(
-        self, name: str, sources: Sequence[_Source], zero_ns: int, spool: BinaryIO
-    ) -> None:
-        self.name, self.sources, self.zero_ns, self.spool = name, sources, zero_ns, spool
+    def __init__(self, name: str, sources: Sequence[_Source], span: _Span, spool: BinaryIO) -> None:
+        self.name, self.sources, self.span, self.spool = name, sources, span, spool
         self.processes = [identity for source in sources for identity in source.identities]
         self._files: dict[Path, PlaneFile] = {}
         for source in sources:
@@ -238,7 +255,7 @@ class _HostFile:
         body.write(out)
 
     def _later_ns(self, source: _Source) -> int:
-        return source.zero_ns - self.zero_ns
+        return source.zero_ns - self.span.zero_ns
 
     def _device(self, source: _Source, plane: Plane, first: int) -> tuple[Plane, list[Pieces]]:
         number = first + plane.number
@@ -284,12 +301,10 @@ class _HostFile:
     def _account(self) -> xspace.Plane:
         plane = xspace.Plane(ACCOUNT_PLANE, 0)
         accounts = [source.account for source in self.sources]
-        starts = [_int(t) for a in accounts if (t := a.stat(_START)) is not None]
-        stops = [_int(t) for a in accounts if (t := a.stat(_STOP)) is not None]
-        if starts and stops:
-            plane.set(_START, np.uint64(min(starts)))
-            plane.set(_STOP, np.uint64(max(stops)))
-        plane.set(ACCOUNT_ZERO, self.zero_ns)
+        if self.span.start_ns is not None and self.span.stop_ns is not None:
+            plane.set(_START, np.uint64(self.span.start_ns))
+            plane.set(_STOP, np.uint64(self.span.stop_ns))
+        plane.set(ACCOUNT_ZERO, self.span.zero_ns)
         identities = [{"host": i.host, "pid": i.pid, "rank": i.rank} for i in self.processes]
         plane.set(ACCOUNT_PROCESSES, json.dumps(identities))
         plane.set(ACCOUNT_STEPS, json.dumps(self._steps()))

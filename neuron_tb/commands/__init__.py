@@ -10,6 +10,7 @@ import neuron_tb
 
 _COMMANDS = {
     "convert": "Write a capture for TensorBoard, Perfetto and tools that know CUDA's words.",
+    "merge": "Join what was converted rank by rank to one run.",
     "summary": "Print where the time goes: by operator, kernel or step.",
     "compare": "Put captures side by side: did the change help?",
     "roofline": "Say what bounds a program: compute or memory, and how much it used.",

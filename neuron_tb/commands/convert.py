@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -20,6 +21,10 @@ from neuron_tb.commands.common import (
 )
 from neuron_tb.converters.convert import TARGETS, Conversion, convert
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.workers import ENGINES
+from neuron_tb.converters.writers import Written
+
+_MOST_ROWS = 20
 
 
 @click.command()
@@ -38,6 +43,20 @@ from neuron_tb.converters.findings import Findings
 @steps_option
 @instructions_option
 @click.option("--force", is_flag=True, help="Replace an existing result.")
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many ranks are converted at the same time; by default one for small captures, else "
+    "as many as there are processors.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="What converts ranks: processes of this machine, or a Ray cluster.",
+)
 @format_option
 @command_options
 def command(
@@ -49,6 +68,8 @@ def command(
     steps_from: str | None,
     instructions: bool,
     force: bool,
+    workers: int | None,
+    engine: str,
     output_format: str,
 ) -> Findings:
     """Write captures for TensorBoard, Perfetto and tools that know CUDA's words.
@@ -66,6 +87,8 @@ def command(
             steps_from=steps_from,
             instructions=instructions,
             force=force,
+            workers=workers,
+            engine=engine,
             progress=stages,
         )
     if output_format == "json":
@@ -80,49 +103,66 @@ def as_dict(conversion: Conversion) -> dict[str, object]:
     """The JSON form of a conversion; field names are stable."""
     return {
         "run": conversion.run,
-        "written": [
-            {
-                "target": file.target,
-                "path": None if file.path is None else str(file.path),
-                "slices": file.slices,
-                **({"skipped": file.skipped} if file.skipped else {}),
-            }
-            for file in conversion.written
-        ],
+        "written": written_as_dicts(conversion.written),
+        "failed": conversion.failed,
         "findings": conversion.findings.as_dicts(),
     }
 
 
+def written_as_dicts(written: Iterable[Written]) -> list[dict[str, object]]:
+    """The JSON form of a run's files."""
+    return [
+        {
+            "target": file.target,
+            "path": None if file.path is None else str(file.path),
+            "slices": file.slices,
+            **({"skipped": file.skipped} if file.skipped else {}),
+        }
+        for file in written
+    ]
+
+
 def print_conversion(conversion: Conversion, out: Path) -> None:
     """A row per file, and what to do next."""
-    rows = [
-        (
-            file.target,
-            str(file.path) if file.path else f"skipped: {file.skipped}",
-            f"{file.slices:,}" if file.path else "-",
-            _size(file.path),
-        )
-        for file in conversion.written
-    ]
-    print_table(
-        f"{conversion.run}: {len(conversion.trace.slices):,} slices read",
-        [("For", "left"), ("File", "left"), ("Slices", "right"), ("Size", "right")],
-        rows,
-    )
-    targets = {file.target for file in conversion.written if file.path}
+    print_written(f"{conversion.run}: {conversion.slices:,} slices read", conversion.written)
+    print_next(conversion.written, out)
+
+
+def print_written(title: str, written: Sequence[Written]) -> None:
+    """A row per file; of many files of one target the first ones."""
+    rows = []
+    for target in dict.fromkeys(file.target for file in written):
+        files = [file for file in written if file.target == target]
+        shown = files if len(files) <= _MOST_ROWS else files[: _MOST_ROWS - 1]
+        rows += [_row(file) for file in shown]
+        if len(shown) < len(files):
+            rest = files[len(shown) :]
+            slices = sum(file.slices for file in rest)
+            rows.append((target, f"and {len(rest):,} more", f"{slices:,}", _size(rest)))
+    columns = [("For", "left"), ("File", "left"), ("Slices", "right"), ("Size", "right")]
+    print_table(title, columns, rows)
+
+
+def print_next(written: Sequence[Written], out: Path) -> None:
+    """The commands that show and check the results."""
+    targets = {file.target for file in written if file.path}
     click.echo("Next:")
     if targets & {"xprof", "torch-tb"}:
         click.echo(f"  neuron-tb view {out} --in tensorboard")
     if "perfetto" in targets:
-        trace = next(f.path for f in conversion.written if f.target == "perfetto" and f.path)
+        trace = next(f.path for f in written if f.target == "perfetto" and f.path)
         click.echo(f"  neuron-tb view {trace} --in perfetto")
     click.echo(f"  neuron-tb check {out}")
 
 
-def _size(path: Path | None) -> str:
-    if path is None or not path.exists():
-        return "-"
-    size = float(path.stat().st_size)
+def _row(file: Written) -> tuple[str, str, str, str]:
+    if file.path is None:
+        return file.target, f"skipped: {file.skipped}", "-", "-"
+    return file.target, str(file.path), f"{file.slices:,}", _size([file])
+
+
+def _size(files: Iterable[Written]) -> str:
+    size = float(sum(f.path.stat().st_size for f in files if f.path and f.path.exists()))
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,256 @@
+"""Ranks converted apart and joined give the run of converting them together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from neuron_tb.commands import main
+from neuron_tb.converters.convert import convert
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.merge import merge
+from tests import decoded
+from tests.cluster import write_cluster
+from tests.makers import BASE_NS, operator, step, write_kineto
+
+RUN = "job"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cluster")
+    write_cluster(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def together(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The run of one process that reads everything."""
+    out = tmp_path_factory.mktemp("together")
+    convert(cluster, out=out, run=RUN)
+    return decoded.run(out, RUN)
+
+
+def apart(cluster: Path, out: Path) -> list[Path]:
+    """Each rank's own result."""
+    outs = []
+    for number, directory in enumerate(sorted(cluster.iterdir())):
+        outs.append(out / f"rank{number}")
+        convert(directory, out=outs[-1])
+    return outs
+
+
+def differences(a: Any, b: Any, place: str = "") -> Iterator[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted({*a, *b}, key=str):
+            if key not in a or key not in b:
+                yield f"{place}/{key}: only in the {'first' if key in a else 'second'}"
+            else:
+                yield from differences(a[key], b[key], f"{place}/{key}")
+    elif a != b:
+        yield f"{place}: {a!r:.300} != {b!r:.300}"
+
+
+def assert_same(a: dict[str, Any], b: dict[str, Any]) -> None:
+    found = list(differences(a, b))
+    assert not found, "\n".join(found[:20])
+
+
+def test_ranks_in_processes_of_their_own_give_the_same_run(
+    cluster: Path, together: dict[str, Any], tmp_path: Path
+) -> None:
+    conversion = convert(cluster, out=tmp_path, run=RUN, workers=2)
+    assert_same(decoded.run(tmp_path, RUN), together)
+    assert conversion.failed == []
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".neuron-tb-")]
+
+
+def test_ranks_merged_later_give_the_same_run(
+    cluster: Path, together: dict[str, Any], tmp_path: Path
+) -> None:
+    (merged,) = merge(*apart(cluster, tmp_path), out=tmp_path / "merged", run=RUN)
+    assert merged.run == RUN
+    assert_same(decoded.run(tmp_path / "merged", RUN), together)
+
+
+def test_a_merged_run_can_be_merged_again(
+    cluster: Path, together: dict[str, Any], tmp_path: Path
+) -> None:
+    outs = apart(cluster, tmp_path)
+    merge(*outs[:2], out=tmp_path / "a", run=RUN)
+    merge(*outs[2:], out=tmp_path / "b", run=RUN)
+    merge(tmp_path / "b", tmp_path / "a", out=tmp_path / "merged", run=RUN)
+    assert_same(decoded.run(tmp_path / "merged", RUN), together)
+
+
+def test_a_rank_that_fails_leaves_the_others_and_is_named(cluster: Path, tmp_path: Path) -> None:
+    root = tmp_path / "broken"
+    write_cluster(root)
+    (victim,) = root.glob("i-0cluster000001_pid_500/*/trace.json")
+    victim.write_text('{"traceEvents": [{"ph": "X"')
+    next(victim.parent.glob("system_profile.json")).write_text("{")
+    conversion = convert(root, out=tmp_path / "out", run=RUN, workers=2)
+    (failed,) = conversion.failed
+    assert "i-0cluster000001_pid_500" in failed
+    assert conversion.findings.of_kind("rank_failed") == 1
+    names = {path.name for path in (tmp_path / "out" / "kineto" / RUN).iterdir()}
+    assert names == {f"rank{n}.trace.json.gz" for n in (0, 1, 3)}
+
+
+def test_a_process_that_dies_loses_only_its_rank(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(_with_a_deadly_rank(tmp_path)))
+    conversion = convert(cluster, out=tmp_path / "out", run=RUN, workers=1)
+    (failed,) = conversion.failed
+    assert failed.startswith("rank 2")
+    (finding,) = [f for f in conversion.findings if f.kind == "rank_failed"]
+    assert "killed, probably because memory ran out" in finding.message
+    assert len(list((tmp_path / "out" / "kineto" / RUN).iterdir())) == 3
+
+
+def _with_a_deadly_rank(folder: Path) -> Path:
+    """A directory for PYTHONPATH that makes every new Python die while it reads rank 2."""
+    (folder / "path").mkdir()
+    (folder / "path" / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "def hook(event, args):\n"
+        "    if event == 'open' and 'i-0cluster000001_pid_500' in str(args[0]):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sys.addaudithook(hook)\n"
+    )
+    return folder / "path"
+
+
+def test_when_all_ranks_fail_nothing_is_written_and_the_first_reason_is_told(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "broken"
+    write_cluster(root, hosts=1)
+    for path in root.rglob("*.json"):
+        path.write_text('{"a": 1}')
+    for path in root.rglob("system_profile.json"):
+        path.unlink()
+    with pytest.raises(NeuronTbError):
+        convert(root, out=tmp_path / "out", workers=2)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_ranks_that_no_file_tells_are_given_by_order(tmp_path: Path) -> None:
+    root = tmp_path / "unranked"
+    write_cluster(root)
+    for path in root.rglob("trace.json"):
+        path.write_text(path.read_text().replace('"rank":', '"position":'))
+    convert(root, out=tmp_path / "together", run=RUN)
+    convert(root, out=tmp_path / "apart", run=RUN, workers=2)
+    assert_same(decoded.run(tmp_path / "apart", RUN), decoded.run(tmp_path / "together", RUN))
+    assert len(list((tmp_path / "apart" / "kineto" / RUN).iterdir())) == 4
+
+
+def test_hta_gets_all_ranks_on_one_base_time(tmp_path: Path) -> None:
+    files = []
+    for rank in range(2):
+        events = [step(3, 0, 100), operator("aten::mul", 10, 20)]
+        base = BASE_NS + 5_000_000_123 * rank
+        head = {"distributedInfo": {"rank": rank, "world_size": 2}, "baseTimeNanoseconds": base}
+        files.append(write_kineto(tmp_path / f"rank{rank}.json", events, **head))
+    convert(*files, out=tmp_path / "out", run=RUN, workers=2)
+    bases, first = [], []
+    for rank in range(2):
+        path = tmp_path / "out" / "kineto" / RUN / f"rank{rank}.trace.json.gz"
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        bases.append(document["baseTimeNanoseconds"])
+        first.append(min(e["ts"] for e in document["traceEvents"] if e["ph"] == "X"))
+    assert bases == [BASE_NS, BASE_NS]
+    assert first == [0.0, 5_000_000.123]
+
+
+def test_one_process_cannot_be_joined_twice(cluster: Path, tmp_path: Path) -> None:
+    directory = sorted(cluster.iterdir())[0]
+    for name in "ab":
+        convert(directory, out=tmp_path / name, to="perfetto")
+    with pytest.raises(NeuronTbError, match="hold the same process"):
+        merge(tmp_path / "a", tmp_path / "b", out=tmp_path / "merged")
+    assert not list((tmp_path / "merged").rglob("*.pftrace"))
+    assert not list((tmp_path / "merged").glob("*.json"))
+
+
+def test_what_neuron_tb_did_not_write_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "plugins" / "profile" / "r" / "host.xplane.pb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\x0a\x04\x12\x02ab")
+    with pytest.raises(NeuronTbError, match=r"host\.xplane\.pb was not written by this version"):
+        merge(tmp_path / "a", out=tmp_path / "merged")
+    with pytest.raises(NeuronTbError, match="holds no result"):
+        merge(tmp_path / "merged", out=tmp_path / "again")
+    with pytest.raises(NeuronTbError, match="is no folder of results"):
+        merge(tmp_path / "nowhere", out=tmp_path / "again")
+
+
+def test_what_the_drop_in_profiler_wrote_becomes_one_file_per_host(
+    cluster: Path, together: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its ranks write into one folder, under names of their own and without a list."""
+    out = tmp_path / "logs"
+    for rank, directory in enumerate(sorted(cluster.iterdir())):
+        convert(directory, out=tmp_path / f"{rank}", run=RUN)
+        for path in [p for p in (tmp_path / f"{rank}").rglob("*") if p.is_file()]:
+            place = out / path.relative_to(tmp_path / f"{rank}")
+            if place.parent == out:
+                continue
+            name = place.name
+            if name.endswith(".xplane.pb"):
+                name = f"{name.removesuffix('.xplane.pb')}-rank{rank}.xplane.pb"
+            elif name.endswith(".pftrace"):
+                name = f"{name.removesuffix('.pftrace')}-rank{rank}.pftrace"
+            elif name.endswith(".pt.trace.json.gz"):
+                worker, dot, rest = name.partition(".")
+                name = f"{worker}_rank{rank}{dot}{rest}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place.with_name(name))
+    (merged,) = merge(out, out=tmp_path / "merged")
+    assert merged.run == RUN
+    assert_same(decoded.run(tmp_path / "merged", RUN), together)
+
+
+def test_runs_of_one_name_are_joined_where_folders_hold_several(
+    cluster: Path, tmp_path: Path
+) -> None:
+    outs = [tmp_path / "a", tmp_path / "b"]
+    for out, directory in zip(outs, sorted(cluster.iterdir()), strict=False):
+        for window in ("steps0-2", "steps5-7"):
+            convert(directory, out=out, run=window, to="perfetto")
+    runs = merge(*outs, out=tmp_path / "merged")
+    assert [merged.run for merged in runs] == ["steps0-2", "steps5-7"]
+    with pytest.raises(NeuronTbError, match="--run can name one"):
+        merge(*outs, out=tmp_path / "other", run="x")
+
+
+def test_an_existing_run_is_replaced_only_by_force(cluster: Path, tmp_path: Path) -> None:
+    convert(cluster, out=tmp_path, run=RUN, workers=2)
+    before = (tmp_path / f"{RUN}.json").read_bytes()
+    with pytest.raises(NeuronTbError, match="--force"):
+        convert(cluster, out=tmp_path, run=RUN, workers=2)
+    assert (tmp_path / f"{RUN}.json").read_bytes() == before
+    convert(cluster, out=tmp_path, run=RUN, workers=2, force=True)
+
+
+def test_the_command_joins_and_says_what_is_next(cluster: Path, tmp_path: Path) -> None:
+    outs = [str(out) for out in apart(cluster, tmp_path)]
+    run = CliRunner().invoke(main, ["merge", *outs, "-o", str(tmp_path / "merged")])
+    assert run.exit_code == 0, run.output
+    assert "i-0cluster000000.xplane.pb" in run.output
+    assert f"neuron-tb check {tmp_path / 'merged'}" in run.output
+
+
+@pytest.mark.slow
+def test_the_viewers_own_code_opens_a_merged_run(cluster: Path, tmp_path: Path) -> None:
+    merge(*apart(cluster, tmp_path), out=tmp_path / "merged")
+    report = CliRunner().invoke(main, ["check", str(tmp_path / "merged")])
+    assert report.exit_code == 0, report.output
