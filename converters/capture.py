@@ -130,7 +130,9 @@ def default_name(source: Path) -> str:
         if stem and stem not in _GENERIC_STEMS:
             return stem
         source = source.parent
-    return source.parent.name if source.name.isdigit() and source.parent.name else source.name
+    if source.name.isdigit() and source.parent.name:
+        return source.parent.name
+    return source.name.removesuffix("@latest") or source.name
 
 
 def _in_directory(root: Path, found: Found) -> list[Capture]:

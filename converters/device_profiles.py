@@ -226,12 +226,17 @@ class _Extra(msgspec.Struct):
     model_id: Any = None
 
 
+class _Event(msgspec.Struct):
+    data: _Extra | None = None
+
+
 class _Arguments(msgspec.Struct):
     nc_start_timestamp_ns: Any = None
     nc_timestamp_ns: Any = None
     model_id: Any = None
     extra_attributes: _Extra | None = None
     data: _Extra | None = None
+    start: _Event | None = None
 
 
 _DECODE = msgspec.json.Decoder(_Arguments).decode
@@ -263,7 +268,8 @@ def _decoded(raw: bytes) -> _Arguments:
 
 
 def _first(arguments: _Arguments, *names: str) -> Any:
-    for place in (arguments, arguments.extra_attributes, arguments.data):
+    begin = None if arguments.start is None else arguments.start.data
+    for place in (arguments, arguments.extra_attributes, arguments.data, begin):
         for name in names:
             value = None if place is None else getattr(place, name)
             if value is not None:

@@ -75,6 +75,48 @@ def test_disagreeing_clocks_are_stated_as_a_bound(tmp_path: Path) -> None:
     assert (own["placed"], own["offset_ns"], own["bound_ns"]) == ("device_clock", BASE_NS, 700)
 
 
+def test_the_device_clock_is_found_in_every_form_of_system_profile(tmp_path: Path) -> None:
+    write_profile(tmp_path / "a")
+    listed = [
+        {"device_profile_name": NAME, "instance_id": HOST, "process_id": str(PID), "nc_id": 0}
+    ]
+    events = [
+        {
+            "name": "nc_exec_running",
+            "timestamp": BASE_NS + start,
+            "duration": length,
+            "instance_id": HOST,
+            "process_id": str(PID),
+            "nc_idx": "0",
+            "nc_start_timestamp_ns": str(FIRST_HW_NS + start),
+        }
+        for start, length in RUNS
+    ]
+    document = {"trace_event": events, "device_profile_list": listed}
+    write_json(tmp_path / "a" / "system_profile.json", document)
+    dump = tmp_path / "b" / f"{HOST}_pid_{PID}"
+    write_profile(dump)
+    write_json(dump / "events.json", {"events": _runtime_events(), "data_version": 2})
+    for folder in (tmp_path / "a", dump):
+        (own,) = facts(load(folder))
+        assert (own["placed"], own["offset_ns"]) == ("device_clock", BASE_NS)
+
+
+def _runtime_events() -> list[dict[str, Any]]:
+    return [
+        {
+            "event_type": "nc_exec_running",
+            "phase": phase,
+            "nc_idx": 0,
+            "tracking_id": number,
+            "timestamp_ns": BASE_NS + at,
+            "data": {"nc_timestamp_ns": FIRST_HW_NS + at},
+        }
+        for number, (start, length) in enumerate(RUNS)
+        for phase, at in (("start", start), ("stop", start + length))
+    ]
+
+
 def test_without_device_clock_the_order_of_executions_places_it(tmp_path: Path) -> None:
     trace = load(with_system(tmp_path, system=without_device_clock(system_rows())))
     (own,) = facts(trace)

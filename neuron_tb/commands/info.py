@@ -20,6 +20,7 @@ from neuron_tb.commands.common import (
     print_table,
 )
 from neuron_tb.converters.capture import Found, find
+from neuron_tb.converters.device_profiles import profiles_of
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.load import load
@@ -55,6 +56,7 @@ def _capture_facts(found: Found) -> dict[str, Any]:
                 "session": capture.session or None,
                 "framework": [str(p) for p in capture.framework],
                 "system_profile": [str(p) for p in capture.system],
+                "device_profile": [str(p) for p in capture.device],
                 "not_opened": [str(p) for p in (*capture.raw, *capture.listed)],
                 "lacks": capture.lacks(),
             }
@@ -85,6 +87,10 @@ def _facts(trace: Trace) -> dict[str, Any]:
         "memory_events": len(trace.memory),
         "flows": len(trace.flows),
         "steps": list(dict.fromkeys(trace.steps.label(s) for s in range(len(trace.steps)))),
+        "device_profiles": [
+            {key: facts.get(key) for key in ("name", "core", "placed", "offset_ns", "bound_ns")}
+            for facts in profiles_of(trace)
+        ],
         "executions": {
             "measured": int(np.count_nonzero(counted.source == Source.MEASURED)),
             "window": int(np.count_nonzero(counted.source == Source.WINDOW)),
@@ -109,6 +115,7 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
         for title, paths in (
             ("framework trace", capture.framework),
             ("system profile", capture.system),
+            ("device profile", capture.device),
             ("not opened", [*capture.raw, *capture.listed]),
         ):
             if paths:

@@ -14,6 +14,7 @@ from neuron_tb.commands.common import (
     Stages,
     command_options,
     instance_option,
+    instructions_option,
     print_findings,
     steps_option,
 )
@@ -45,6 +46,7 @@ _TARGETS = {TENSORBOARD: ["xprof", "torch-tb"], PERFETTO: ["perfetto"]}
 @click.option("--port", type=click.IntRange(1, 65535), help="The port on 127.0.0.1.")
 @instance_option
 @steps_option
+@instructions_option
 @command_options
 def command(
     sources: tuple[Path, ...],
@@ -56,6 +58,7 @@ def command(
     port: int | None,
     instance_type: str | None,
     steps_from: str | None,
+    instructions: bool,
 ) -> Findings:
     """Open captures, or what `convert` wrote, in TensorBoard or Perfetto.
 
@@ -76,6 +79,7 @@ def command(
                     to=_TARGETS[viewer],
                     instance_type=instance_type,
                     steps_from=steps_from,
+                    instructions=instructions,
                     force=True,
                     progress=stages,
                 )
