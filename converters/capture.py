@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from neuron_tb.converters import explorer
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.readers.device_names import holds_device_table, is_device_document
 from neuron_tb.converters.readers.document import Context
@@ -78,21 +79,48 @@ class Capture:
             )
         if not self.system and self.raw:
             sentences.append(
-                "the runtime's raw files, but no system profile: run `neuron-explorer view "
-                f"--data-path {self.directory} --output-format json` and put system_profile.json "
-                "beside trace.json"
+                "the runtime's raw files, but no system profile: run "
+                f"`{explorer.command(self.directory)}` and put system_profile.json beside "
+                "trace.json"
             )
         elif not self.system and self.pid is not None:
             sentences.append("no system profile (system_profile.json): no measured device time")
+        if self.ntff() and not self.device:
+            sentences.append(self._no_device_profile())
         return sentences
+
+    def ntff(self) -> list[Path]:
+        """Device profiles in the runtime's own format, which only Neuron Explorer reads."""
+        return [path for path in self.listed if path.suffix == ".ntff"]
+
+    def _no_device_profile(self) -> str:
+        ntff = self.ntff()
+        what = f"{ntff[0].name}" + (f" and {len(ntff) - 1} more" if len(ntff) > 1 else "")
+        if self.raw:
+            command = explorer.command(self.directory, "parquet")
+        else:
+            command = explorer.device_command(ntff[0], self.neff_of(ntff[0]))
+        return f"no device profile of {what}, which only Neuron Explorer reads: run `{command}`"
+
+    def neff_of(self, ntff: Path) -> Path | None:
+        """The NEFF with the NTFF's number in its name, or the only one."""
+        neffs = [path for path in self.listed if path.suffix == ".neff"]
+        numbers = set(re.findall(r"\d{6,}", ntff.name))
+        same = [path for path in neffs if numbers & set(re.findall(r"\d{6,}", path.name))]
+        chosen = same or (neffs if len(neffs) == 1 else [])
+        return chosen[0] if chosen else None
 
 
 @dataclass(slots=True)
 class Found:
-    """What a call's sources hold: captures, and system profiles that the user named."""
+    """What a call's sources hold: captures, and system profiles that the user named.
+
+    ``only_listed``: directories whose files are all of kinds that are never opened.
+    """
 
     name: str
     captures: list[Capture] = field(default_factory=list)
+    only_listed: list[Capture] = field(default_factory=list)
     older: list[Capture] = field(default_factory=list)
     own_results: list[Path] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -102,17 +130,27 @@ class Found:
         return [p for c in self.captures for p in (*c.framework, *c.system, *c.device)]
 
 
-def find(sources: Sequence[Path]) -> Found:
-    """The captures in files and directories. Raises NeuronTbError when there is none."""
+def find(sources: Sequence[Path], listing: bool = False) -> Found:
+    """The captures in files and directories. Raises NeuronTbError when there is none.
+
+    ``listing``: files that are never opened are enough.
+    """
     if not sources:
         raise NeuronTbError("no source was given.")
     found = Found(default_name(sources[0]))
     for source in sources:
         if source.is_dir():
             captures = _in_directory(source, found)
-            if not captures:
-                raise NeuronTbError(_nothing_in(source))
+            if not captures and not (listing and found.only_listed):
+                raise NeuronTbError(_nothing_in(source, found.only_listed))
             found.captures += captures
+        elif source.exists() and source.suffix in _OPAQUE_SUFFIXES:
+            capture = _capture_at(source.parent)
+            capture.listed = [p for p in sorted(source.parent.iterdir()) if p == source]
+            capture.listed += [p for p in sorted(source.parent.glob("*.neff")) if p != source]
+            found.only_listed.append(capture)
+            if not listing:
+                raise NeuronTbError(_opaque(source, capture))
         elif source.exists():
             found.captures.append(_of_file(source, sources))
         else:
@@ -159,6 +197,7 @@ def _in_directory(root: Path, found: Found) -> list[Capture]:
         elif kind == "own":
             found.own_results.append(path)
     captures = [c for c in by_directory.values() if c.framework or c.raw or c.system or c.device]
+    found.only_listed += [c for c in by_directory.values() if c.listed and c not in captures]
     # A system profile above the process directories holds several processes.
     for capture in list(captures):
         if capture.system and not (capture.framework or capture.raw):
@@ -200,9 +239,19 @@ def _directories_above(directory: Path) -> list[Path]:
     return []
 
 
+def adopt(capture: Capture, directory: Path) -> None:
+    """Let a directory of Neuron Explorer's output belong to a capture."""
+    for made in _in_directory(directory, Found(directory.name)):
+        capture.system += made.system
+        capture.device += made.device
+
+
 def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
     capture = _capture_at(path.parent)
     capture.named = True
+    if path.name in _RAW_NAMES:
+        capture.raw = [p for p in sorted(path.parent.iterdir()) if p.name in _RAW_NAMES]
+        return capture
     if _is_device_profile(path):
         capture.device.append(path)
         return capture
@@ -349,14 +398,23 @@ def _session_order(capture: Capture) -> tuple[bool, int, str]:
     return bool(capture.framework), time, capture.session
 
 
-def _nothing_in(directory: Path) -> str:
-    listed = [p for p in _files_below(directory) if p.suffix in _OPAQUE_SUFFIXES]
+def _nothing_in(directory: Path, only_listed: Sequence[Capture]) -> str:
+    listed = [path for capture in only_listed for path in capture.listed]
+    of_ntff = next((c for c in only_listed if c.ntff()), None)
+    if of_ntff is not None:
+        return f"{directory} has {of_ntff.lacks()[-1]}."
     if listed:
-        return (
-            f"{directory} holds only {listed[0].name} and the like, which only Neuron Explorer "
-            "reads; run `neuron-explorer view --output-format json` on it first."
-        )
+        return f"{directory} holds only {listed[0].name} and the like, which are never opened."
     return (
         f"{directory} holds no capture: a trace.json or system_profile.json, or directories "
         "named <instance>_pid_<pid> that hold them."
     )
+
+
+def _opaque(path: Path, capture: Capture) -> str:
+    if path.suffix == ".ntff":
+        command = explorer.device_command(path, capture.neff_of(path))
+        return f"{path} is a device profile that only Neuron Explorer reads: run `{command}`."
+    if path.suffix == ".neff":
+        return f"{path} is a compiled program, which holds no times; name the capture."
+    return f"{path} is a Python pickle (perhaps a memory snapshot); pickles are never opened."

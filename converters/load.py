@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from neuron_tb.converters.busy import report_overlapping_work
 from neuron_tb.converters.capture import Capture, Found, find
 from neuron_tb.converters.device_profiles import add_device_profiles, read_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.raw import give_profiles
 from neuron_tb.converters.readers import KINETO, Format, read_source
 from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
 
@@ -36,6 +38,7 @@ def load(
     """
     say = progress or (lambda text: None)
     found = find_all(sources)
+    raw_findings = give_profiles(found, say)
     profiles, failures = read_profiles(found, instructions, say)
     framework, system = _read_all(found, say, failures, needed=not profiles)
     trace = add_device_profiles(put_together(found.name, framework, system), profiles)
@@ -43,9 +46,11 @@ def load(
         trace.findings.add("file_unreadable", sentence)
     if steps_from:
         trace.step_annotation = steps_from
+    trace.findings.extend(raw_findings)
     _report_capture(found, trace)
     say("linking operators and device work")
     trace.findings.extend(trace.links.findings)
+    report_overlapping_work(trace)
     return trace
 
 
@@ -106,6 +111,7 @@ def _read_all(
                 trace, kind = _read(path, capture)
             except NeuronTbError as error:
                 failures.append(str(error))
+                capture.system = [p for p in capture.system if p != path]
                 continue
             if kind.system:
                 explicit = not capture.framework or len(found.captures) > 1

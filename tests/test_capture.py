@@ -154,7 +154,9 @@ def test_raw_files_without_a_profile_name_the_command_that_makes_it(tmp_path: Pa
     [
         ({}, "holds no capture"),
         ({"a.txt": b"x"}, "holds no capture"),
-        ({"profile.ntff": b"x"}, "only Neuron Explorer reads"),
+        ({"profile.ntff": b"x"}, "only Neuron Explorer reads: run `neuron-explorer view -n <its"),
+        ({"1234567_vnc_0.ntff": b"x", "neff_1234567.neff": b"x"}, "view -n .*/neff_1234567.neff"),
+        ({"snapshot.pickle": b"x"}, "never opened"),
         ({f"{HOST}_pid_5/{SESSION}/ntrace.pb": b"x"}, "no framework trace"),
     ],
 )
@@ -173,6 +175,37 @@ def test_a_directory_without_a_capture_says_what_it_lacks(
 def test_a_trace_that_never_reached_an_active_step_says_so(cases: Path) -> None:
     with pytest.raises(NeuronTbError, match="schedule probably never reached an active step"):
         load(cases / "odd" / "never_stepped.pt.trace.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "a.ntff",
+            "run `neuron-explorer view -n .*/only.neff -s .*/a.ntff --output-format parquet",
+        ),
+        ("only.neff", "compiled program"),
+        ("memory.pkl", "pickles are never opened"),
+    ],
+)
+def test_files_that_are_never_opened_say_what_to_do(tmp_path: Path, name: str, words: str) -> None:
+    for each in ("a.ntff", "only.neff", "memory.pkl"):
+        (tmp_path / each).write_bytes(b"x")
+    with pytest.raises(NeuronTbError, match=words):
+        load(tmp_path / name)
+
+
+def test_a_trace_beside_device_profiles_says_how_to_read_them(tmp_path: Path) -> None:
+    directory = aws_layout(tmp_path)
+    for name in ("profile_nc_0_session_1.ntff", "profile_nc_1_session_1.ntff", "memory.pickle"):
+        (directory / name).write_bytes(b"x")
+    capture = find([tmp_path]).captures[0]
+    assert [p.name for p in capture.listed] == [
+        "memory.pickle",
+        "profile_nc_0_session_1.ntff",
+        "profile_nc_1_session_1.ntff",
+    ]
+    assert "no device profile of profile_nc_0_session_1.ntff and 1 more" in capture.lacks()[-1]
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,18 @@ def test_a_run_name_cannot_leave_the_folder(samples: Path, tmp_path: Path, name:
     assert outside == []
 
 
+def test_info_lists_what_nothing_here_opens(tmp_path: Path) -> None:
+    for name in ("profile.ntff", "graph.neff", "snapshot.pickle"):
+        (tmp_path / name).write_bytes(b"x")
+    result = run("info", tmp_path)
+    assert result.exit_code == 1
+    assert "not opened: graph.neff, profile.ntff, snapshot.pickle" in result.output
+    assert "neuron-explorer view -n" in result.output
+    printed = json.loads(run("info", tmp_path, "--format", "json").stdout)
+    assert len(printed["captures"][0]["not_opened"]) == 3
+    assert "neuron-explorer view -n" in printed["error"]
+
+
 def test_info_says_what_is_missing(tmp_path: Path) -> None:
     directory = tmp_path / "i-0test_pid_501" / "1759300074000000000"
     write_kineto(directory / "trace.json", [operator("a", 0, 9)])

@@ -367,6 +367,27 @@ def test_a_value_nested_too_deeply_costs_no_event(tmp_path: Path) -> None:
     assert trace.findings.of_kind("bytes_lost") == 0
 
 
+@pytest.mark.parametrize("base", ["yesterday", None, -5, 1.5, [1], {}, True])
+def test_a_base_time_that_is_none_gives_relative_times_and_a_finding(
+    tmp_path: Path, base: Any
+) -> None:
+    path = write_json(
+        tmp_path / "t.json", {"baseTimeNanoseconds": base, "traceEvents": [operator("a", 1, 2)]}
+    )
+    trace = read_file(path)
+    assert trace.clock.kind is ClockKind.RELATIVE
+    assert trace.slices.start_ns.tolist() == [1000]
+    assert trace.findings.of_kind("base_time_unreadable") == 1
+
+
+@pytest.mark.parametrize("base", [str(BASE_NS), float(BASE_NS)])
+def test_a_base_time_may_be_written_as_text_or_with_a_point(tmp_path: Path, base: Any) -> None:
+    events = [operator("a", 1, 2)]
+    trace = read_file(write_kineto(tmp_path / "t.json", events, baseTimeNanoseconds=base))
+    assert trace.slices.start_ns.tolist() == [BASE_NS + 1000]
+    assert trace.findings.of_kind("base_time_unreadable") == 0
+
+
 def test_threads_and_processes_beyond_the_bound_share_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

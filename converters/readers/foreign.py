@@ -12,6 +12,8 @@ import msgspec
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers.columns import integer
+from neuron_tb.converters.readers.repair_report import BASE_TIME_UNREADABLE
+from neuron_tb.converters.readers.repair_scan import BASE_TIME
 
 COUNTER_MARK = b"rdmatop_counter"
 """Stands in the text of every counter sample that is stored as a slice."""
@@ -19,14 +21,18 @@ COUNTER_MARK = b"rdmatop_counter"
 _RDMATOP = COUNTER_MARK.decode()
 
 
-def base_time(metadata: dict[str, Any]) -> int:
+def base_time(metadata: dict[str, Any], findings: Findings, where: str) -> int:
     """Nanoseconds since the epoch that the file's times count from, 0 where it says nothing.
 
     Kineto writes it at the top level, viztracer among its own metadata.
     """
     viztracer = metadata.get("viztracer_metadata")
-    nested = viztracer.get("baseTimeNanoseconds") if isinstance(viztracer, dict) else None
-    return max(integer(metadata.get("baseTimeNanoseconds", nested)), 0)
+    nested = viztracer if isinstance(viztracer, dict) else {}
+    given = metadata if BASE_TIME in metadata else nested
+    base = integer(given.get(BASE_TIME))
+    if base < 0 and BASE_TIME in given:
+        findings.add("base_time_unreadable", BASE_TIME_UNREADABLE, where=where)
+    return max(base, 0)
 
 
 def counters_among_slices(

@@ -183,7 +183,7 @@ class _Reader:
         self.threads: dict[Key, int] = {}
         self._raw_threads: dict[Key, int] = {}
         self._pids: dict[object, None] = {}
-        self.base_ns = base_time(self.metadata)
+        self.base_ns = base_time(self.metadata, self.findings, self.path.name)
         report_producer(self.metadata, self.findings)
         self.listing = document.listing("traceEvents")
         self.store = ArgumentStore(self.listing.text)

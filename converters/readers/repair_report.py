@@ -8,6 +8,10 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers import repair_plain as mending
 from neuron_tb.converters.readers.repair_scan import EVENT_LISTS, Note, Scanner
 
+BASE_TIME_UNREADABLE = (
+    "the base time (baseTimeNanoseconds) cannot be read; times are relative, unless the file's own "
+    "times are absolute"
+)
 _MESSAGES = {
     mending.ESCAPE: "single backslashes in strings were doubled; where a path's backslash and the "
     "letter after it make a valid escape (\\t, \\n, \\u0041) it was left as that",
@@ -26,8 +30,7 @@ _MESSAGES = {
     "several_event_lists": "a document has several event lists; all were read",
     "several_writers": "the head of a document stands inside another one: several processes "
     "wrote this file, or parts of it were copied; events of all of them were read",
-    "base_time_unreadable": "the base time (baseTimeNanoseconds) cannot be read; times are "
-    "relative, unless the file's own times are absolute",
+    "base_time_unreadable": BASE_TIME_UNREADABLE,
     "base_time_differs": "the documents in this file have different base times; events after a "
     "document's head were read with its base",
     "nested_too_deep": "values nested too deeply were left out",

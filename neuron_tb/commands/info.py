@@ -21,10 +21,14 @@ from neuron_tb.commands.common import (
 )
 from neuron_tb.converters.capture import Found, find
 from neuron_tb.converters.device_profiles import profiles_of
+from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Role, Trace
+
+_LISTED = 12
+"""Files of a kind that the table names; JSON has all."""
 
 
 @click.command()
@@ -33,9 +37,13 @@ from neuron_tb.converters.trace import Role, Trace
 @command_options
 def command(sources: tuple[Path, ...], output_format: str) -> Findings:
     """Say what a capture holds and what it lacks, and what would bring it."""
-    found = find(sources)
-    with Stages() as stages:
-        trace = load(*sources, progress=stages)
+    found = find(sources, listing=True)
+    try:
+        with Stages() as stages:
+            trace = load(*sources, progress=stages)
+    except NeuronTbError as error:
+        _print_unreadable(found, error, output_format)
+        raise
     facts = _facts(trace)
     if output_format == "json":
         print_json({**_capture_facts(found), **facts, "findings": trace.findings.as_dicts()})
@@ -60,9 +68,17 @@ def _capture_facts(found: Found) -> dict[str, Any]:
                 "not_opened": [str(p) for p in (*capture.raw, *capture.listed)],
                 "lacks": capture.lacks(),
             }
-            for capture in found.captures
+            for capture in (*found.captures, *found.only_listed)
         ],
     }
+
+
+def _print_unreadable(found: Found, error: NeuronTbError, output_format: str) -> None:
+    """What there is, where none of it could be read; the error says why."""
+    if output_format == "json":
+        print_json({**_capture_facts(found), "error": str(error)})
+    else:
+        _print_captures(found)
 
 
 def _facts(trace: Trace) -> dict[str, Any]:
@@ -108,9 +124,9 @@ def _kinds(kinds: list[int]) -> dict[str, int]:
     return {LinkKind(kind).name.lower(): n for kind, n in Counter(kinds).most_common()}
 
 
-def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
+def _print_captures(found: Found) -> None:
     click.echo(click.style(found.name, bold=True))
-    for capture in found.captures:
+    for capture in (*found.captures, *found.only_listed):
         click.echo(f"  {capture.directory}")
         for title, paths in (
             ("framework trace", capture.framework),
@@ -122,6 +138,10 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
                 click.echo(f"    {title}: {', '.join(p.name for p in paths)}")
         for sentence in capture.lacks():
             click.echo(f"    lacks: {sentence}")
+
+
+def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
+    _print_captures(found)
     processes = ", ".join(
         f"rank {p.rank} (pid {p.pid})" if p.rank is not None else f"pid {p.pid}"
         for p in trace.processes
@@ -147,6 +167,11 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
     print_table(None, [("", "left"), ("", "left")], rows)
     if facts["note"]:
         click.echo(facts["note"])
+
+
+def _names(paths: list[Path]) -> str:
+    more = len(paths) - _LISTED
+    return ", ".join(p.name for p in paths[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _sentence(kinds: dict[str, int]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from neuron_tb.converters.explorer import SWITCH as EXPLORER_SWITCH
 from neuron_tb.profiler import window as windows
 from neuron_tb.profiler.messages import say, say_once
 from neuron_tb.profiler.paths import sessions_below
@@ -58,6 +59,9 @@ def start(profile: Any, trace: Path, out: Path, formats: Sequence[str]) -> None:
         "host": socket.gethostname(),
     }
     environment = {k: v for k, v in os.environ.items() if k != "NEURON_TB"}
+    window = windows.of(profile)
+    if window is not None:
+        environment.setdefault(EXPLORER_SWITCH, str(window.options.explorer_seconds))
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     command = [sys.executable, "-m", "neuron_tb.profiler.convert_window", json.dumps(task)]
     try:

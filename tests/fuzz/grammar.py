@@ -66,9 +66,13 @@ _ARGS = _objects(
     {},
 )
 CHROME_EVENTS = _objects(
-    ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "bp", "attr"],
+    [
+        *("ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "bp", "attr"),
+        *("id2", "scope", "bind_id", "flow_in", "flow_out"),
+    ],
     {
-        "ph": st.sampled_from([*"XXXXBEiICMstf", "", "XX", "(", "P"]),
+        "ph": st.sampled_from([*"XXXXBEiICMstfbenSTpF", "", "XX", "(", "P"]),
+        "id2": st.one_of(_objects(["local", "global"], {}), VALUES),
         "cat": st.sampled_from(
             ["cpu_op", "kernel", "privateuse1_driver", "user_annotation", "gpu_memcpy", "Kernel"]
         ),
@@ -159,4 +163,25 @@ def damaged_texts(draw: st.DrawFn, document: st.SearchStrategy[Any]) -> bytes:
             )
         )
         data[at : at + draw(st.integers(0, 8))] = junk
+    return bytes(data)
+
+
+@st.composite
+def damaged_bytes(draw: st.DrawFn, sound: bytes) -> bytes:
+    """Any content with one to four damages: bytes replaced, inserted, removed or copied."""
+    data = bytearray(sound)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.one_of(st.integers(0, len(data)), st.integers(0, 40).map(lambda n: -n)))
+        start = draw(st.integers(0, max(len(data) - 1, 0)))
+        junk = draw(
+            st.one_of(
+                st.binary(max_size=8),
+                st.sampled_from([b"\xff" * 9, b"\0" * 8, b"\x80" * 12, b"\xff\xff\xff\x7f"]),
+                st.just(bytes(data[start : start + draw(st.integers(0, 60))])),
+            )
+        )
+        where = max(len(data) + at, 0) if at < 0 else at
+        data[where : where + draw(st.integers(0, 12))] = junk
+    if draw(st.integers(0, 9)) == 0:
+        del data[draw(st.integers(0, len(data))) :]
     return bytes(data)

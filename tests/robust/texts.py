@@ -96,6 +96,28 @@ def _profile_rows(seed: int) -> list[dict[str, Any]]:
     ]
 
 
+def _runtime_events(seed: int) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [
+        {
+            "event_type": rng.choice(("nc_exec_running", "nrt_execute", "cc_running")),
+            "phase": "stop" if number % 2 else "start",
+            "timestamp_ns": BASE_NS + number * 50_000 + rng.randrange(40_000),
+            "tracking_id": number // 2,
+            "nc_idx": number % 4,
+            "process_id": 7101,
+            "thread_id": 7101 + number % 3,
+            "data": {
+                "nc_timestamp_ns": 5_000_000 + number * 50_000,
+                "model_name": f"graph {number}, {{of}} [{_EVENTS}]",
+                "exec_id": number // 2,
+                "notes": ["a", {"b": [1, 2]}],
+            },
+        }
+        for number in range(_EVENTS)
+    ]
+
+
 def _with_places(
     name: str,
     key: str,
@@ -172,6 +194,14 @@ def texts() -> tuple[Text, ...]:
             '{"trace_events":[',
             _profile_rows(2),
             profile_tail,
+            lambda row: json.dumps(row),
+        ),
+        _with_places(
+            "runtime",
+            "events",
+            '{"data_version":1,"events":[',
+            _runtime_events(3),
+            "]}",
             lambda row: json.dumps(row),
         ),
     )
