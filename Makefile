@@ -17,7 +17,7 @@ WHAT_TO_INSTALL := setup.cfg pyproject.toml constraints.txt
 
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint format matrix robust fuzz pictures clean
+.PHONY: demo test lint format matrix robust fuzz bench bench-quick pictures clean
 
 demo: $(VENV)/viewers.stamp
 	$(BIN)/neuron-tb demo demo/
@@ -47,6 +47,15 @@ robust: $(VENV)/tests.stamp
 fuzz: $(VENV)/tests.stamp
 	NEURON_TB_FUZZ=60 $(BIN)/python -m pytest tests/fuzz
 
+# How long conversions of a million events take and what memory they need, beside json.load and
+# other programs: half an hour.
+bench: $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks --json benchmarks.json
+
+# The same for 200,000 events, a minute; fails where a number is over its bar by half.
+bench-quick: $(VENV)/tests.stamp
+	$(BIN)/python -m benchmarks --quick
+
 # The README's two pictures, made anew by the browser tests; needs Chromium.
 pictures: $(VENV)/tests.stamp
 	NEURON_TB_SCREENSHOTS=docs/images $(BIN)/python -m pytest -m browser
@@ -60,6 +69,10 @@ $(BIN)/python:
 
 $(VENV)/viewers.stamp: $(BIN)/python $(WHAT_TO_INSTALL)
 	$(PIP) install -qq --constraint constraints.txt --editable '.[tensorboard,offline]'
+	touch $@
+
+$(VENV)/bench.stamp: $(VENV)/tests.stamp
+	$(PIP) install -qq --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
 $(VENV)/tests.stamp: $(BIN)/python $(WHAT_TO_INSTALL)
