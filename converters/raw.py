@@ -1,24 +1,28 @@
 """System profiles for captures that have only the runtime's own files.
 
-``neuron-explorer`` makes one where it is on the PATH.
+``neuron-explorer`` makes one where it is on the PATH; where it is not, or fails, the files are
+decoded here, which is experimental: their format is not published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from neuron_tb.converters import explorer
 from neuron_tb.converters.capture import Capture, Found, adopt
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.readers.ntrace_pb import EVENTS
 
 
 def give_profiles(found: Found, say: Callable[[str], None]) -> Findings:
-    """Give every capture that has raw files and no system profile a system profile, if possible."""
+    """Give every capture that has raw files and no system profile a source of one."""
     findings = Findings()
     for capture in found.captures:
         if capture.raw and not capture.system:
             _ask_explorer(capture, say, findings)
+            capture.system = capture.system or sorted(capture.raw, key=_not_the_events)[:1]
     return findings
 
 
@@ -30,3 +34,7 @@ def _ask_explorer(capture: Capture, say: Callable[[str], None], findings: Findin
         return
     if directory is not None:
         adopt(capture, directory)
+
+
+def _not_the_events(path: Path) -> bool:
+    return path.name != EVENTS

@@ -157,7 +157,7 @@ def test_raw_files_without_a_profile_name_the_command_that_makes_it(tmp_path: Pa
         ({"profile.ntff": b"x"}, "only Neuron Explorer reads: run `neuron-explorer view -n <its"),
         ({"1234567_vnc_0.ntff": b"x", "neff_1234567.neff": b"x"}, "view -n .*/neff_1234567.neff"),
         ({"snapshot.pickle": b"x"}, "never opened"),
-        ({f"{HOST}_pid_5/{SESSION}/ntrace.pb": b"x"}, "no framework trace"),
+        ({f"{HOST}_pid_5/{SESSION}/ntrace.pb": b"x"}, "ntrace.pb cannot be decoded"),
     ],
 )
 def test_a_directory_without_a_capture_says_what_it_lacks(

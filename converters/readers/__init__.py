@@ -31,12 +31,14 @@ class Format:
 
     ``system``: its processes have no framework operators of their own and join those of a
     framework trace. ``magic``: the first bytes of the container, when it is not JSON.
+    ``suffix``: the end of its file names, where a container has no first bytes of its own.
     """
 
     module: str
     title: str
     system: bool
     magic: bytes = b""
+    suffix: str = ""
 
     @property
     def reader(self) -> ModuleType:
@@ -47,12 +49,14 @@ class Format:
 KINETO = Format("kineto_json", "framework trace (Chrome JSON)", system=False)
 FORMATS = (
     Format("explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"),
+    Format("ntrace_pb", "raw trace of the Neuron runtime", system=True, suffix=".pb"),
     Format("system_profile", "Neuron system profile (JSON)", system=True),
     Format("device_json", "Neuron device profile (JSON)", system=True),
     Format("nrt_events", "dump of the Neuron runtime's events (JSON)", system=True),
     KINETO,
 )
 """Known containers first, then JSON documents from the most to the least specific."""
+_JSON_FORMATS = tuple(f for f in FORMATS if not f.magic and not f.suffix)
 
 
 @contextmanager
@@ -130,7 +134,7 @@ def read_file(path: Path, context: Context | None = None) -> Trace:
 
 def identify(document: Document) -> Format | None:
     """The format of an opened JSON document, or None."""
-    return next((f for f in FORMATS if not f.magic and f.reader.sniff(document)), None)
+    return next((f for f in _JSON_FORMATS if f.reader.sniff(document)), None)
 
 
 def _container(path: Path) -> Format | None:
@@ -141,4 +145,11 @@ def _container(path: Path) -> Format | None:
             head = file.read(16)
     except OSError as error:
         raise NeuronTbError(f"{path} cannot be read: {error.strerror}.") from error
-    return next((f for f in FORMATS if f.magic and head.startswith(f.magic)), None)
+    return next(
+        (
+            f
+            for f in FORMATS
+            if (f.magic and head.startswith(f.magic)) or (f.suffix and path.suffix == f.suffix)
+        ),
+        None,
+    )

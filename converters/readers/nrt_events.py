@@ -1,25 +1,21 @@
 """The runtime's own event dump: ``nrt_sys_trace_fetch_events``, ``{"events": […]}``.
 
-Events come as starts and stops that share a tracking id; the runtime's ring buffers overwrite
-the oldest, so stops without a start at the beginning and starts without a stop at the end are
-normal. Hardware events carry the device's clock beside the host's: their length is a
-difference of device times and their place is the host's time. The two are never mixed.
-
 Format: ``nrt_sys_trace.h`` of AWS's Neuron runtime.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from neuron_tb.converters.readers.columns import integer
+from neuron_tb.converters.readers.columns import integer, integers
 from neuron_tb.converters.readers.document import Context, Document
-from neuron_tb.converters.readers.neuron_rows import HARDWARE_NAMES, NeuronTraceBuilder, Row
-from neuron_tb.converters.trace import NONE, Trace
+from neuron_tb.converters.readers.neuron_rows import NeuronTraceBuilder
+from neuron_tb.converters.readers.runtime_events import PHASES, RuntimeEvents, add_events
+from neuron_tb.converters.trace import NONE, Int32, Trace
 
 KNOWN_VERSION = 2
 
@@ -36,12 +32,9 @@ class _Event(msgspec.Struct, gc=False):
     nrta_seq_id: Any = None
     data: Any = None
 
-    def of_data(self, key: str) -> Any:
-        """A value of the event's data, None when absent."""
-        return self.data.get(key) if isinstance(self.data, dict) else None
-
 
 _DECODE = msgspec.json.Decoder(_Event).decode
+_PHASE_NUMBERS = {name: number for number, name in enumerate(PHASES)}
 
 
 def sniff(document: Document) -> bool:
@@ -61,110 +54,53 @@ def read(document: Document, context: Context) -> Trace:
             "of it was read",
         )
     events, raws = _events(document, builder)
-    pairs, points = _pair(events, builder)
-    rows: list[Row] = []
-    texts: list[bytes] = []
-    times: list[int] = []
-    lengths: list[int] = []
-    for first, last in pairs:
-        start, stop = events[first], events[last]
-        rows.append(_row(start))
-        texts.append(_joined(raws[first], raws[last]))
-        times.append(integer(start.timestamp_ns))
-        lengths.append(_length(start, stop))
-    for number in points:
-        rows.append(_row(events[number]))
-        texts.append(raws[number])
-        times.append(integer(events[number].timestamp_ns))
-        lengths.append(NONE)
-    builder.findings.add(
-        "stop_before_start",
-        "events that stop before they start are shown as instants",
-        sum(length < 0 for length in lengths[: len(pairs)]),
+    types, type_number = _numbered([e.event_type for e in events])
+    instances, instance = _numbered([e.instance_id for e in events])
+    data = [e.data if isinstance(e.data, dict) else {} for e in events]
+    columns = RuntimeEvents(
+        type=type_number,
+        phase=np.fromiter((_phase(e.phase) for e in events), np.uint8, len(events)),
+        instance=instance,
+        process=integers([e.process_id for e in events]),
+        thread=integers([e.thread_id for e in events]),
+        core=integers([e.nc_idx for e in events]),
+        physical_core=integers([d.get("device_core_idx") for d in data]),
+        tracking=integers([e.tracking_id for e in events]),
+        time_ns=integers([e.timestamp_ns for e in events]),
+        device_ns=integers([d.get("nc_timestamp_ns") for d in data]),
+        host_ns=integers([d.get("cpu_timestamp_ns") for d in data]),
+        sequence_id=integers([e.nrta_seq_id for e in events]),
+        exec_id=integers([d.get("exec_id") for d in data]),
+        bytes=integers([d.get("size", d.get("total_size")) for d in data]),
     )
-    builder.add_rows(rows, texts, np.array(times, np.int64), np.array(lengths, np.int64))
+    add_events(builder, columns, types, instances, raws)
     return builder.finish(document.decoded("events"))
 
 
 def _events(document: Document, builder: NeuronTraceBuilder) -> tuple[list[_Event], list[bytes]]:
     events: list[_Event] = []
     raws: list[bytes] = []
-    timeless = 0
     for raw in msgspec.json.decode(document.keys["events"], type=list[msgspec.Raw] | None) or ():
         try:
-            event = _DECODE(raw)
+            events.append(_DECODE(raw))
         except msgspec.ValidationError:
             builder.findings.add("not_an_event", "rows that are no objects were left out")
             continue
-        if integer(event.timestamp_ns) <= 0:
-            timeless += 1
-            continue
-        events.append(event)
         raws.append(bytes(raw))
-    builder.findings.add(
-        "time_out_of_range", "rows without a time, or at time 0, were left out", timeless
-    )
     return events, raws
 
 
-def _pair(
-    events: list[_Event], builder: NeuronTraceBuilder
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """(start, stop) positions that belong together, and positions of everything else."""
-    open_starts: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    pairs: list[tuple[int, int]] = []
-    points: list[int] = []
-    lonely = 0
-    for number in sorted(range(len(events)), key=lambda n: integer(events[n].timestamp_ns)):
-        event = events[number]
-        key = (
-            integer(event.process_id),
-            integer(event.nc_idx),
-            str(event.event_type),
-            integer(event.tracking_id),
-        )
-        if event.phase == "start":
-            open_starts[key].append(number)
-        elif event.phase == "stop" and open_starts[key]:
-            pairs.append((open_starts[key].pop(0), number))
-        else:
-            lonely += event.phase == "stop"
-            points.append(number)
-    unfinished = [number for numbers in open_starts.values() for number in numbers]
-    builder.findings.add(
-        "stop_without_start",
-        "stops without a start (overwritten in the ring buffer) are shown as instants",
-        lonely,
-    )
-    builder.findings.add(
-        "start_without_stop",
-        "starts without a stop (not finished when recording ended) are shown as instants",
-        len(unfinished),
-    )
-    return pairs, points + unfinished
+def _numbered(values: Sequence[object]) -> tuple[list[str], Int32]:
+    """Distinct values as text, and which of them each is; NONE for None."""
+    numbers: dict[object, int] = {None: NONE}
+    found = np.empty(len(values), np.int32)
+    for row, value in enumerate(values):
+        key = value if isinstance(value, str | None) else str(value)
+        if key not in numbers:
+            numbers[key] = len(numbers) - 1
+        found[row] = numbers[key]
+    return [str(key) for key in numbers if key is not None], found
 
 
-def _length(start: _Event, stop: _Event) -> int:
-    """Nanoseconds on one clock: the device's for hardware events, where both ends have it."""
-    begin, end = integer(start.of_data("nc_timestamp_ns")), integer(stop.of_data("nc_timestamp_ns"))
-    if str(start.event_type) in HARDWARE_NAMES and begin != NONE and end != NONE:
-        return max(end - begin, NONE)
-    return max(integer(stop.timestamp_ns) - integer(start.timestamp_ns), NONE)
-
-
-def _row(event: _Event) -> Row:
-    return Row(
-        name=event.event_type,
-        instance_id=event.instance_id,
-        process_id=event.process_id,
-        thread_id=event.thread_id,
-        nc_idx=event.nc_idx,
-        device_core_idx=event.of_data("device_core_idx"),
-        exec_id=event.of_data("exec_id"),
-        nrta_seq_id=event.nrta_seq_id,
-    )
-
-
-def _joined(start: bytes, stop: bytes) -> bytes:
-    """Arguments of a pair: both events, whole."""
-    return b'{"start":' + start + b',"stop":' + stop + b"}"
+def _phase(value: object) -> int:
+    return _PHASE_NUMBERS.get(value, 0) if isinstance(value, str) else 0

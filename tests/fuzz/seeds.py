@@ -145,10 +145,22 @@ def _device_tables() -> list[Seed]:
     return found
 
 
+def _raw_events() -> list[Seed]:
+    from tests import raw_makers
+
+    events = raw_makers.executions(2, 1)
+    names = {900_000_000_001: "model"}
+    return [
+        Seed("ntrace.pb", raw_makers.delimited(raw_makers.encode(e, "A") for e in events)),
+        Seed("ntrace.pb", raw_makers.info([raw_makers.encode(e, "B") for e in events], names)),
+    ]
+
+
 SEEDS: dict[str, Callable[[], list[Seed]]] = {
     "kineto_json": _chrome_traces,
     "system_profile": _system_profiles,
     "nrt_events": _runtime_events,
+    "ntrace_pb": _raw_events,
     "explorer_parquet": _system_tables,
     "device_json": _device_json,
     "device_profile": _device_tables,
