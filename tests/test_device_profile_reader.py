@@ -200,7 +200,7 @@ def test_split_tables_are_one_and_prefixes_are_not_mixed(tmp_path: Path) -> None
     assert samples(split) == samples(whole)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), split=st.booleans())
 def test_the_order_of_rows_is_no_matter(
     tmp_path_factory: pytest.TempPathFactory, seed: int, split: bool

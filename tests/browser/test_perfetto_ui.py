@@ -75,7 +75,7 @@ def _select(page: Page, name: str, which: int = 1) -> None:
     page.locator(".pf-details-shell").get_by_text(name).first.wait_for()
 
 
-def _query(page: Page, sql: str) -> list[list[object]]:
+def query(page: Page, sql: str) -> list[list[object]]:
     """What the UI's trace processor answers."""
     rows: list[list[object]] = evaluate(page, _QUERY, sql)
     return rows
@@ -121,7 +121,7 @@ def test_offline_ui_shows_the_neuroncore_row_and_its_operators(
     page.get_by_text("NeuronCore 0 (physical 0)").first.wait_for(state="attached")
 
     assert any("Neuron runtime" in row for row in _rows(page))
-    executions = _query(
+    executions = query(
         page,
         "select dur from slice join track on track.id = track_id "
         "where track.name = 'NeuronCore 0 (physical 0)' order by ts",
