@@ -386,6 +386,18 @@ def test_summary_json_has_figures_and_no_rows(tmp_path: Path) -> None:
     assert facts["percent_scale"] == 100.0
 
 
+def test_numbers_that_json_has_not_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text('{"n_1": {"total_time": 0.5, "mfu_estimated_percent": NaN}}')
+    trace = load(path)
+    facts = trace.metadata[0]["device_profiles"][0]
+    assert facts["Summary"][0]["mfu_estimated_percent"] is None
+    assert trace.findings.of_kind("not_a_number") == 1
+    path.write_text('{"n_1": {"total_time": NaN, ')
+    with pytest.raises(NeuronTbError):
+        load(path)
+
+
 def test_a_document_without_a_known_table_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "device_profile_model_1.json", {"nothing": [1]})
     with pytest.raises(NeuronTbError, match="holds no table of a device profile"):

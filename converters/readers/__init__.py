@@ -121,7 +121,7 @@ def _device_tables(path: Path) -> tuple[DeviceTables, Findings]:
 
     if path.is_dir() or path.suffix == ".parquet":
         return open_parquet(path), Findings()
-    document = open_document(path)
+    document = device_json.open_loosely(path)
     if not device_json.sniff(document):
         raise NeuronTbError(f"{path} holds no table of a device profile that is known here.")
     return device_json.open_json(document), document.findings

@@ -11,16 +11,45 @@ Format: AWS Neuron documentation, "neuron-profile" and "Neuron Explorer", output
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.readers.device_names import MARKS, SUMMARY_KEY, profile_name, table_of_key
 from neuron_tb.converters.readers.device_profile import read_tables
 from neuron_tb.converters.readers.device_tables import DeviceTables, Loader, table_from_rows
-from neuron_tb.converters.readers.document import Context, Document
+from neuron_tb.converters.readers.document import Context, Document, open_document, read_text
 from neuron_tb.converters.trace import Trace
+
+
+def open_loosely(path: Path) -> Document:
+    """A document that may hold NaN and Infinity, which JSON has not: they are dropped.
+
+    Raises NeuronTbError for what is no JSON for another reason.
+    """
+    try:
+        return open_document(path)
+    except NeuronTbError as error:
+        dropped: list[str] = []
+        try:
+            found = json.loads(read_text(path)[:], parse_constant=dropped.append)
+        except (ValueError, RecursionError):
+            found = None
+        if not dropped or not isinstance(found, dict):
+            raise error
+        keys = {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in found.items()}
+        document = Document(path, b"", keys)
+        document.findings.add(
+            "not_a_number",
+            "values that are no numbers (NaN, Infinity) were dropped",
+            len(dropped),
+            where=path.name,
+        )
+        return document
 
 
 def sniff(document: Document) -> bool:

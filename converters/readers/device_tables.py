@@ -179,7 +179,7 @@ def numbers_of(table: pa.Table, name: str) -> Float64:
 
 
 def _floats(column: pa.ChunkedArray) -> Float64:
-    values = pc.fill_null(column.cast(pa.float64()), float("nan"))
+    values = pc.fill_null(column.cast(pa.float64(), safe=False), float("nan"))
     found: Float64 = values.to_numpy().astype(np.float64, copy=False)
     return found
 
@@ -193,13 +193,22 @@ def distinct(table: pa.Table, columns: list[str]) -> tuple[list[dict[str, Any]],
     present = [c for c in columns if c in table.column_names]
     code = np.zeros(len(table), np.int64)
     for name in present:
-        encoded = pc.dictionary_encode(table[name].combine_chunks(), null_encoding="encode")
+        encoded = _encoded(table[name])
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         _, code = np.unique(code * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
         code = code.reshape(-1)
     _, first, which = np.unique(code, return_index=True, return_inverse=True)
     rows = table.select(present).take(pa.array(first)).to_pylist() if present else [{}]
     return rows[: len(first)], which.reshape(-1)
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    values = column.combine_chunks()
+    try:
+        return pc.dictionary_encode(values, null_encoding="encode")
+    except pa.ArrowException:  # lists and structures, which stand for a text here
+        texts = [None if value is None else str(value) for value in values.to_pylist()]
+        return pc.dictionary_encode(pa.array(texts, pa.string()), null_encoding="encode")
 
 
 def sorts(kind: pa.DataType) -> bool:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from neuron_tb.converters.trace import Int64
 
 _ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+_NOTHING = pa.scalar("", pa.large_string())
 _EMPTY = np.empty(0, np.int64)
 
 
@@ -31,10 +32,9 @@ def json_texts(table: pa.Table, columns: Sequence[str]) -> tuple[bytes, Int64]:
     texts = [text for text in texts if text is not None]
     if not texts:
         return b"{}" * len(table), np.full(len(table), 2, np.int64)
-    comma, nothing = pa.scalar(",", pa.large_string()), pa.scalar("", pa.large_string())
-    members = pc.binary_join_element_wise(*texts, comma, null_handling="skip")
-    opening, closing = pa.scalar("{", pa.large_string()), pa.scalar("}", pa.large_string())
-    joined = pc.binary_join_element_wise(opening, members, closing, nothing)
+    # Every member begins with a comma; the first one's is cut off.
+    members = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*texts, _NOTHING), 1)
+    joined = pc.binary_join_element_wise(_text("{"), members, _text("}"), _NOTHING)
     if isinstance(joined, pa.ChunkedArray):
         joined = joined.combine_chunks()
     lengths = pc.binary_length(joined).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -45,13 +45,13 @@ def json_texts(table: pa.Table, columns: Sequence[str]) -> tuple[bytes, Int64]:
 
 
 def _column(column: pa.ChunkedArray, name: str) -> pa.Array | None:
-    """``"name":value`` of every row as text, null where the value is; None for no value at all."""
+    """``,"name":value`` of every row, empty where there is none; None for no value at all."""
     if column.null_count == len(column):
         return None
     values = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):  # a single chunk, in some versions of Arrow
         values = pa.concat_arrays(values.chunks)
-    key = _ENCODE(name).decode() + ":"
+    key = f",{_ENCODE(name).decode()}:"
     kind = values.type
     if pa.types.is_floating(kind):
         values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, kind))
@@ -59,8 +59,7 @@ def _column(column: pa.ChunkedArray, name: str) -> pa.Array | None:
         text = pc.cast(values, pa.large_string())
     else:
         text = _by_distinct_value(values)
-    prefix, nothing = pa.scalar(key, pa.large_string()), pa.scalar("", pa.large_string())
-    return pc.binary_join_element_wise(prefix, text, nothing)
+    return pc.fill_null(pc.binary_join_element_wise(_text(key), text, _NOTHING), "")
 
 
 def _by_distinct_value(values: pa.Array) -> pa.Array:
@@ -74,3 +73,7 @@ def _by_distinct_value(values: pa.Array) -> pa.Array:
 def _texts_of(values: Sequence[Any]) -> pa.Array:
     texts = (None if value is None else _ENCODE(value).decode() for value in values)
     return pa.array(texts, pa.large_string())
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, pa.large_string())
