@@ -13,12 +13,13 @@ from typing import Any
 from neuron_tb.converters import workers as pool
 from neuron_tb.converters.capture import Found
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import Progress, find_all, load
 from neuron_tb.converters.manifest import Manifest
 from neuron_tb.converters.merge import Results, join
 from neuron_tb.converters.output import own_mark, refuse_overwrite, remove_leftovers, safe_name
-from neuron_tb.converters.ranks import Unit, units_of
+from neuron_tb.converters.ranks import Unit, only_ranks, units_of
 from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS, target_names
 from neuron_tb.converters.unit import Result, Task, findings_of, write_all
@@ -35,6 +36,7 @@ class Conversion:
     """What a conversion did: the run's name, a row per file, how many slices were read, findings.
 
     ``sources``: the files that were read. ``failed``: ranks that could not be converted.
+    ``filtered``: which part of the capture was written, when it is not all of it.
     """
 
     run: str
@@ -43,6 +45,7 @@ class Conversion:
     slices: int
     sources: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    filtered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class _Plan:
     workers: int
     engine: str
     say: Progress
+    filters: Filters
 
 
 def convert(
@@ -65,6 +69,7 @@ def convert(
     instance_type: str | None = None,
     steps_from: str | None = None,
     instructions: bool = False,
+    filters: Filters | None = None,
     force: bool = False,
     workers: int | None = None,
     engine: str = "processes",
@@ -75,7 +80,7 @@ def convert(
     ``to``: ``all`` or names from :data:`TARGETS`. ``run``: the run's name, by default the
     capture's own. ``instance_type``: such as ``trn2.48xlarge``; without it no peak figures are
     written. ``instructions``: single instructions of device profiles too. An existing result is
-    replaced only with ``force``.
+    replaced only with ``force``. ``filters``: the part of the capture to write.
 
     ``workers``: how many processes convert ranks at the same time (default: one for small
     captures, else one per processor). ``engine``: ``processes``, or ``ray`` for a Ray cluster.
@@ -92,8 +97,9 @@ def convert(
         1,
         engine,
         say,
+        filters or Filters(),
     )
-    units = units_of(found)
+    units = units_of(only_ranks(found, plan.filters))
     count = _workers(units, workers, engine)
     if count is None:
         return _at_once(found, plan)
@@ -122,14 +128,21 @@ def _workers(units: Sequence[Unit], wanted: int | None, engine: str) -> int | No
 
 
 def _at_once(found: Found, plan: _Plan) -> Conversion:
-    trace = load(found, progress=plan.say, **plan.reading)
+    trace = load(found, progress=plan.say, filters=plan.filters, **plan.reading)
     with _new_run(plan) as (destination, manifest):
         plan.say("writing")
         written = write_all(trace, destination, plan.targets)
         findings = Findings(trace.findings)
         findings.extend(findings_of(written))
         manifest.complete(trace.sources, written, findings)
-    return Conversion(destination.run, written, findings, len(trace.slices), trace.sources)
+    return Conversion(
+        destination.run,
+        written,
+        findings,
+        len(trace.slices),
+        trace.sources,
+        filtered=trace.filtered,
+    )
 
 
 @contextmanager
@@ -167,7 +180,7 @@ def _by_unit(units: Sequence[Unit], plan: _Plan) -> Conversion:
             findings, failed = Findings(), []
             for unit, result in zip(units, results, strict=True):
                 findings.extend(result.findings)
-                if result.error is not None:
+                if result.error is not None and not result.empty:
                     failed.append(unit.label)
                     findings.add("rank_failed", f"{unit.label} is missing: {result.error}")
             good = [result for result in results if result.error is None]
@@ -182,7 +195,8 @@ def _by_unit(units: Sequence[Unit], plan: _Plan) -> Conversion:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     slices = sum(result.slices for result in good)
-    return Conversion(destination.run, written, findings, slices, sources, failed)
+    filtered = f"{plan.filters}: {slices:,} slices" if plan.filters else ""
+    return Conversion(destination.run, written, findings, slices, sources, failed, filtered)
 
 
 def _tasks(units: Sequence[Unit], plan: _Plan, aside: Path) -> list[Task]:
@@ -199,19 +213,27 @@ def _tasks(units: Sequence[Unit], plan: _Plan, aside: Path) -> list[Task]:
         )
         for number, unit in enumerate(units)
     ]
-    if any(unit.rank is not None for unit in units):
-        return tasks
-    ranks = _ranks_by_order(tasks, [unit.label for unit in units], plan)
-    return [replace(task, rank=rank) for task, rank in zip(tasks, ranks, strict=True)]
-
-
-def _ranks_by_order(tasks: Sequence[Task], labels: Sequence[str], plan: _Plan) -> list[int | None]:
-    """Ranks of units whose files tell none at their beginning: that takes reading all of them."""
+    in_time = plan.filters.time_ns is not None
+    known = any(rank is not None for unit in units for rank in unit.ranks)
+    if known and not in_time:
+        return [replace(task, filters=plan.filters) for task in tasks]
+    # What no unit can know by itself takes reading all of them once before.
+    labels = [unit.label for unit in units]
     results = _run([replace(task, to=()) for task in tasks], labels, plan, "read")
+    first_ns = [result.first_ns for result in results if result.first_ns is not None]
+    filters = replace(plan.filters, zero_ns=min(first_ns, default=0) if in_time else None)
+    return [
+        replace(task, rank=rank, filters=filters)
+        for task, rank in zip(tasks, _ranks_by_order(results), strict=True)
+    ]
+
+
+def _ranks_by_order(results: Sequence[Result]) -> list[int | None]:
+    """The ranks of units when no file tells one: by host and process id."""
     first = [result.processes[0] if result.processes else None for result in results]
     known = [process for process in first if process is not None]
     if any(process.rank is not None for process in known):
-        return [None] * len(tasks)
+        return [None] * len(results)
     order = sorted(known, key=lambda process: (process.host, process.pid))
     return [None if process is None else order.index(process) for process in first]
 

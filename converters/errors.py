@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class NeuronTbError(Exception):
     """Something the user can act on: one plain sentence, shown without a traceback."""
+
+
+class NothingLeftError(NeuronTbError):
+    """Filters leave nothing of a capture."""

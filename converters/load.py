@@ -12,7 +12,9 @@ from neuron_tb.converters.busy import report_overlapping_work
 from neuron_tb.converters.capture import Capture, Found, find
 from neuron_tb.converters.device_profiles import add_device_profiles, read_profiles
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.ranks import only_ranks
 from neuron_tb.converters.raw import give_profiles
 from neuron_tb.converters.readers import KINETO, Format, read_source
 from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
@@ -25,6 +27,7 @@ def load(
     *sources: str | Path | Found,
     steps_from: str | None = None,
     instructions: bool = False,
+    filters: Filters | None = None,
     progress: Progress | None = None,
 ) -> Trace:
     """Read captures into one Trace.
@@ -34,10 +37,14 @@ def load(
     ``steps_from`` names the annotation that marks steps (default ``ProfilerStep#N``).
     ``instructions``: single instructions, DMA packets and semaphores of device profiles too.
 
+    ``filters``: the part of the capture to keep (:mod:`neuron_tb.converters.filters`).
+
     Raises NeuronTbError, with one plain sentence, when nothing can be read.
     """
     say = progress or (lambda text: None)
     found = find_all(sources)
+    if filters is not None:
+        found = only_ranks(found, filters)
     raw_findings = give_profiles(found, say)
     profiles, failures = read_profiles(found, instructions, say)
     framework, system = _read_all(found, say, failures, needed=not profiles)
@@ -51,7 +58,7 @@ def load(
     say("linking operators and device work")
     trace.findings.extend(trace.links.findings)
     report_overlapping_work(trace)
-    return trace
+    return filters.apply(trace) if filters is not None else trace
 
 
 def find_all(sources: Sequence[str | Path | Found]) -> Found:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neuron_tb.converters.capture import Capture, Found, head_of
+from neuron_tb.converters.errors import NothingLeftError
+from neuron_tb.converters.filters import Filters, ranks_text
 
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})')
 _GZIP_FACTOR = 8
@@ -20,14 +22,15 @@ _GZIP_FACTOR = 8
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A part of a capture: what it holds, its size in bytes of JSON, and its rank if it is known.
+    """A part of a capture: what it holds, its size in bytes of JSON, and its ranks.
 
-    The rank is what file name or the first bytes say: a guess that costs nothing.
+    ``ranks``: what names or first bytes of the framework traces say, None where they say nothing;
+    to ask costs nothing.
     """
 
     found: Found
     size: int
-    rank: int | None
+    ranks: tuple[int | None, ...]
 
     @property
     def label(self) -> str:
@@ -35,7 +38,12 @@ class Unit:
         capture = self.found.captures[0]
         files = self.found.files()
         place = str(files[0] if len(files) == 1 else capture.directory)
-        return place if self.rank is None else f"rank {self.rank} ({place})"
+        known = [str(rank) for rank in self.ranks if rank is not None]
+        return f"rank {', '.join(known)} ({place})" if known else place
+
+    def wanted(self, filters: Filters) -> bool:
+        """Whether filters may leave something of it, as far as its ranks are known."""
+        return not self.ranks or any(filters.wants_rank(rank) for rank in self.ranks)
 
 
 def units_of(found: Found) -> list[Unit]:
@@ -47,8 +55,25 @@ def units_of(found: Found) -> list[Unit]:
         own = replace(found, captures=group)
         if number:  # what is told about the whole capture is told once
             own = replace(own, older=[], own_results=[], unreadable=[])
-        units.append(Unit(own, _size(own.files()), _rank(group)))
+        units.append(Unit(own, _size(own.files()), _ranks(group)))
     return units
+
+
+def only_ranks(found: Found, filters: Filters) -> Found:
+    """Without the captures of ranks that filters leave out, as far as ranks are known unread.
+
+    Raises NothingLeftError when none is left.
+    """
+    if filters.ranks is None:
+        return found
+    units = units_of(found)
+    wanted = [unit for unit in units if unit.wanted(filters)]
+    if not wanted:
+        ranks = sorted({rank for unit in units for rank in unit.ranks if rank is not None})
+        raise NothingLeftError(
+            f"nothing of the capture is left ({filters}): it has ranks {ranks_text(ranks)}."
+        )
+    return replace(found, captures=[c for unit in wanted for c in unit.found.captures])
 
 
 def _parts(capture: Capture) -> list[Capture]:
@@ -98,12 +123,10 @@ def _size(files: Iterable[Path]) -> int:
     return total
 
 
-def _rank(captures: Sequence[Capture]) -> int | None:
-    for capture in captures:
-        for path in capture.framework:
-            match = _RANK.search(head_of(path))
-            if match:
-                return int(match[1])
-            if (rank := capture.context(path).rank) is not None:
-                return rank
-    return None
+def _ranks(captures: Sequence[Capture]) -> tuple[int | None, ...]:
+    return tuple(_rank(capture, path) for capture in captures for path in capture.framework)
+
+
+def _rank(capture: Capture, path: Path) -> int | None:
+    match = _RANK.search(head_of(path))
+    return int(match[1]) if match else capture.context(path).rank

@@ -318,7 +318,8 @@ class Trace:
     """One capture, of one or many processes, on one clock.
 
     ``metadata`` holds, per process, the source's top-level keys (``distributedInfo``, …) as
-    decoded JSON. ``neuron`` tells whether anything in the capture is evidence of AWS Neuron.
+    decoded JSON. ``filtered`` says which part of a capture it is, where it is not all of it.
+    ``neuron`` tells whether anything in the capture is evidence of AWS Neuron.
     """
 
     name: str
@@ -337,6 +338,7 @@ class Trace:
     findings: Findings = field(default_factory=Findings)
     sources: list[str] = field(default_factory=list)
     step_annotation: str = "ProfilerStep#"
+    filtered: str = ""
 
     def string(self, number: int) -> str:
         """The string with this number, "" for NONE."""

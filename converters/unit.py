@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from neuron_tb.converters.capture import Found
-from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.errors import NeuronTbError, NothingLeftError
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.joining import Identity
 from neuron_tb.converters.load import load
@@ -35,6 +36,7 @@ class Task:
     instance_type: str | None = None
     reading: dict[str, Any] = field(default_factory=dict)
     rank: int | None = None
+    filters: Filters = field(default_factory=Filters)
     max_size: int | None = None
 
 
@@ -42,7 +44,8 @@ class Task:
 class Result:
     """What came of a unit: its files, or the sentence why there are none (``error``).
 
-    ``processes``: those with rows, the unit's own first. ``slices``: how many were read.
+    ``processes``: those with rows, the unit's own first. ``slices``: how many are kept of what
+    was read. ``first_ns``: the earliest time. ``empty``: filters leave nothing of the unit.
     """
 
     written: list[Written] = field(default_factory=list)
@@ -50,7 +53,10 @@ class Result:
     processes: list[Identity] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     slices: int = 0
+    filtered: str = ""
+    first_ns: int | None = None
     error: str | None = None
+    empty: bool = False
 
 
 def convert_unit(task: Task) -> Result:
@@ -58,6 +64,8 @@ def convert_unit(task: Task) -> Result:
     try:
         with nullcontext() if task.max_size is None else bounds.allowed(task.max_size):
             return _convert(task)
+    except NothingLeftError as error:
+        return Result(error=str(error), empty=True)
     except NeuronTbError as error:
         return Result(error=str(error))
     except MemoryError:
@@ -70,11 +78,14 @@ def _convert(task: Task) -> Result:
     trace = load(task.found, **task.reading)
     if task.rank is not None:
         trace = _with_rank(trace, task.rank)
+    trace = task.filters.apply(trace)
     result = Result(
         findings=Findings(trace.findings),
         processes=[Identity(p.host, p.pid, p.rank) for p in trace.processes],
         sources=trace.sources,
         slices=len(trace.slices),
+        filtered=trace.filtered,
+        first_ns=trace.time_range()[0],
     )
     if task.to:
         destination = Destination(task.out, task.run, task.instance_type, force=True)

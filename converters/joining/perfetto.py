@@ -176,6 +176,7 @@ def _joined_values(heads: Sequence[_File]) -> dict[str, Value]:
         "version": neuron_tb.__version__,
         "capture": str(first.get("capture", "")),
         "sources": json.dumps(list(dict.fromkeys(sources))),
+        **_filtered(heads),
         "clock": clock,
         "clock_base_ns": next((base for base in bases if base), 0),
         "clock_resolution_ns": max(int(h.values.get("clock_resolution_ns", 1)) for h in heads),
@@ -187,6 +188,11 @@ def _joined_values(heads: Sequence[_File]) -> dict[str, Value]:
     for head in heads:
         values.update({k: v for k, v in head.values.items() if k.startswith("metadata.")})
     return values
+
+
+def _filtered(heads: Sequence[_File]) -> dict[str, Value]:
+    texts = dict.fromkeys(str(h.values["filtered"]) for h in heads if "filtered" in h.values)
+    return {"filtered": " | ".join(texts)} if texts else {}
 
 
 def _findings(heads: Sequence[_File]) -> Findings:

@@ -483,6 +483,7 @@ def base_metadata(
         "target": target,
         "process": {"host": process.host, "pid": process.pid, "rank": process.rank},
         "note": note,
+        **({"filtered": trace.filtered} if trace.filtered else {}),
         "slices": events.own_rows,
         "added_events": events.added,
         "kernels": len(kernels),

@@ -224,6 +224,7 @@ class _Writer:
             "version": neuron_tb.__version__,
             "capture": trace.name,
             "sources": json.dumps([_shown_path(source) for source in trace.sources]),
+            **({"filtered": trace.filtered} if trace.filtered else {}),
             "clock": trace.clock.kind.value,
             "clock_base_ns": trace.clock.base_ns,
             "clock_resolution_ns": trace.clock.resolution_ns,

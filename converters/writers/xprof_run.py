@@ -69,6 +69,8 @@ class Run:
         sentences = [_sentence(finding) for finding in self.trace.findings]
         if self.chip and any(d.family == "neuron" for d in self.trace.devices):
             sentences.append(f"peak figures of {self.chip.name} are published ones ({SOURCE})")
+        if self.trace.filtered:
+            sentences.append(f"filtered ({self.trace.filtered}): totals are those of this part")
         if self.steps.label and not self.trace.findings.of_kind("no_steps"):
             sentences.append("no step is marked; the whole capture is one step called capture")
         return sentences + [_sentence(finding) for finding in self.findings]

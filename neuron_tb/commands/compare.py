@@ -17,6 +17,8 @@ from neuron_tb.commands.common import (
     print_json,
     print_table,
 )
+from neuron_tb.commands.filtering import filter_options, print_filtered
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
 
@@ -25,16 +27,19 @@ from neuron_tb.converters.load import load
 @click.argument("captures", nargs=-1, required=True, type=SOURCE)
 @format_option
 @command_options
-def command(captures: tuple[Path, ...], output_format: str) -> Findings:
+@filter_options
+def command(captures: tuple[Path, ...], output_format: str, filters: Filters) -> Findings:
     """Put captures side by side; the first is what the others are compared with."""
     with Stages() as stages:
-        traces = [load(capture, progress=stages) for capture in captures]
+        traces = [load(capture, filters=filters, progress=stages) for capture in captures]
         comparison = compare(*traces)
     findings = Findings(finding for trace in traces for finding in trace.findings)
     if output_format == "json":
-        print_json(comparison.as_dict())
+        print_json({**comparison.as_dict(), "filtered": [t.filtered or None for t in traces]})
     else:
         print_comparison(comparison)
+        for trace in traces:
+            print_filtered(trace.filtered, trace.name)
         print_findings(findings)
     return findings
 

@@ -19,7 +19,9 @@ from neuron_tb.commands.common import (
     print_table,
     steps_option,
 )
+from neuron_tb.commands.filtering import filter_options, print_filtered
 from neuron_tb.converters.convert import TARGETS, Conversion, convert
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.workers import ENGINES
 from neuron_tb.converters.writers import Written
@@ -59,6 +61,7 @@ _MOST_ROWS = 20
 )
 @format_option
 @command_options
+@filter_options
 def command(
     sources: tuple[Path, ...],
     to: tuple[str, ...],
@@ -71,6 +74,7 @@ def command(
     workers: int | None,
     engine: str,
     output_format: str,
+    filters: Filters,
 ) -> Findings:
     """Write captures for TensorBoard, Perfetto and tools that know CUDA's words.
 
@@ -89,6 +93,7 @@ def command(
             force=force,
             workers=workers,
             engine=engine,
+            filters=filters,
             progress=stages,
         )
     if output_format == "json":
@@ -105,6 +110,7 @@ def as_dict(conversion: Conversion) -> dict[str, object]:
         "run": conversion.run,
         "written": written_as_dicts(conversion.written),
         "failed": conversion.failed,
+        "filtered": conversion.filtered or None,
         "findings": conversion.findings.as_dicts(),
     }
 
@@ -125,6 +131,7 @@ def written_as_dicts(written: Iterable[Written]) -> list[dict[str, object]]:
 def print_conversion(conversion: Conversion, out: Path) -> None:
     """A row per file, and what to do next."""
     print_written(f"{conversion.run}: {conversion.slices:,} slices read", conversion.written)
+    print_filtered(conversion.filtered)
     print_next(conversion.written, out)
 
 

@@ -19,9 +19,11 @@ from neuron_tb.commands.common import (
     print_json,
     print_table,
 )
+from neuron_tb.commands.filtering import filter_options, print_filtered
 from neuron_tb.converters.capture import Found, find
 from neuron_tb.converters.device_profiles import profiles_of
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.load import load
@@ -35,20 +37,23 @@ _LISTED = 12
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @format_option
 @command_options
-def command(sources: tuple[Path, ...], output_format: str) -> Findings:
+@filter_options
+def command(sources: tuple[Path, ...], output_format: str, filters: Filters) -> Findings:
     """Say what a capture holds and what it lacks, and what would bring it."""
     found = find(sources, listing=True)
     try:
         with Stages() as stages:
-            trace = load(*sources, progress=stages)
+            trace = load(*sources, filters=filters, progress=stages)
     except NeuronTbError as error:
         _print_unreadable(found, error, output_format)
         raise
     facts = _facts(trace)
     if output_format == "json":
+        facts["filtered"] = trace.filtered or None
         print_json({**_capture_facts(found), **facts, "findings": trace.findings.as_dicts()})
     else:
         _print(found, trace, facts)
+        print_filtered(trace.filtered)
         print_findings(trace.findings)
     return trace.findings
 

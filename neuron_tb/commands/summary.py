@@ -19,6 +19,8 @@ from neuron_tb.commands.common import (
     shortened,
     steps_option,
 )
+from neuron_tb.commands.filtering import filter_options, print_filtered
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Trace
@@ -37,6 +39,7 @@ _HEADINGS = {"op": "Operator", "kernel": "Device work", "step": "Step"}
 @steps_option
 @format_option
 @command_options
+@filter_options
 def command(
     sources: tuple[Path, ...],
     by: str,
@@ -44,6 +47,7 @@ def command(
     limit: int | None,
     steps_from: str | None,
     output_format: str,
+    filters: Filters,
 ) -> Findings:
     """Print where the time goes.
 
@@ -52,12 +56,13 @@ def command(
     completion as the host saw it); `-` means that it is not known.
     """
     with Stages() as stages:
-        trace = load(*sources, steps_from=steps_from, progress=stages)
+        trace = load(*sources, steps_from=steps_from, filters=filters, progress=stages)
         summary = summarize(trace, by)
     if sort_by:
         summary = summary.sorted_by(sort_by)
     if output_format == "json":
-        print_json({**summary.as_dict(), "rows": [r.as_dict() for r in summary.rows[:limit]]})
+        rows = [row.as_dict() for row in summary.rows[:limit]]
+        print_json({**summary.as_dict(), "rows": rows, "filtered": trace.filtered or None})
     else:
         print_summary(summary, trace, limit or _ROWS)
         print_findings(trace.findings)
@@ -95,6 +100,7 @@ def print_summary(summary: Summary, trace: Trace, limit: int) -> None:
     if hidden > 0:
         click.echo(f"{hidden:,} more rows; --limit shows more.")
     click.echo(total_sentence(summary, device))
+    print_filtered(trace.filtered)
 
 
 def total_sentence(summary: Summary, device: str) -> str:
