@@ -403,20 +403,21 @@ class _Linker:
             return np.where(found != NONE, operators[found], NONE).astype(np.int32)
 
         launch = executions.launch
-        contained = self._operator_around(launch)
         own = slices.external_id[executions.slice]
         of_launch = np.where(launch != NONE, slices.external_id[launch], NONE)
-        for external in (own, of_launch):
+        for ids_of_rows in (own, of_launch):
+            external = np.where(executions.operator == NONE, ids_of_rows, NONE)
             rows = with_external_id(external)
             self._set_operator(
                 executions,
-                self._trusted(rows, external, executions, contained),
+                self._trusted(rows, external, executions),
                 LinkKind.EXTERNAL_ID,
             )
         self._set_operator(
             executions, self._through_sequence(executions, with_external_id), LinkKind.SEQUENCE_ID
         )
-        self._set_operator(executions, contained, LinkKind.CONTAINMENT)
+        left = np.where(executions.operator == NONE, launch, NONE).astype(np.int32)
+        self._set_operator(executions, self._operator_around(left), LinkKind.CONTAINMENT)
         self._through_window_order(executions)
         linked = executions.operator != NONE
         executions.name[linked] = slices.name[executions.operator[linked]]
@@ -426,9 +427,7 @@ class _Linker:
         executions.operator[new] = rows[new]
         executions.operator_link[new] = kind
 
-    def _trusted(
-        self, rows: Int32, external: Int64, executions: Executions, contained: Int32
-    ) -> Int32:
+    def _trusted(self, rows: Int32, external: Int64, executions: Executions) -> Int32:
         """Without the matches of an ``External id`` that merely repeats the correlation.
 
         Some Kineto builds write the correlation there, which may equal an unrelated operator's
@@ -462,6 +461,7 @@ class _Linker:
         sequence = np.where(
             (sequence == NONE) & (launch != NONE), slices.sequence_id[launch], sequence
         )
+        sequence = np.where(executions.operator == NONE, sequence, NONE)
         finder = _Finder(self.process[named], slices.start_ns[named])
         found = finder.latest(
             slices.sequence_id[named],
@@ -482,6 +482,8 @@ class _Linker:
         thread = self.tid_of_track[slices.track]
         found = np.full(len(launch), NONE, np.int32)
         wanted = np.flatnonzero(launch != NONE)
+        if not len(wanted):
+            return found
         rows = launch[wanted]
         around = innermost_around(
             thread[operators],
@@ -661,6 +663,9 @@ def _latest(candidates: list[NDArray[Any]], queries: list[NDArray[Any]]) -> Int3
     Both are columns (key, key, key, time). Sorted together, every query stands behind the
     candidates that are in time and before those that are late.
     """
+    only = _only_candidates(candidates, queries)
+    if only is not None:
+        return only
     n, m = len(candidates[0]), len(queries[0])
     columns = [np.concatenate(pair) for pair in zip(candidates, queries, strict=True)]
     is_query = np.arange(n + m) >= n
@@ -679,6 +684,24 @@ def _latest(candidates: list[NDArray[Any]], queries: list[NDArray[Any]]) -> Int3
         same = exists & np.logical_and.reduce([c[rows] == c[query] for c in columns[:3]])
         found[query[same] - n] = rows[same]
     return found
+
+
+def _only_candidates(candidates: list[NDArray[Any]], queries: list[NDArray[Any]]) -> Int32 | None:
+    """The result of :func:`_latest` where nothing but one key differs and is never repeated."""
+    pairs = list(zip(candidates[:3], queries[:3], strict=True))
+    varying = [(c, q) for c, q in pairs if (c != c[0]).any() or (q != c[0]).any()]
+    if len(varying) != 1:
+        return None
+    known, wanted = varying[0]
+    order = None
+    if not np.all(known[1:] > known[:-1]):
+        order = np.argsort(known, kind="stable")
+        known = known[order]
+        if not np.all(known[1:] > known[:-1]):
+            return None
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    rows = at if order is None else order[at]
+    return np.where(known[at] == wanted, rows, NONE).astype(np.int32)
 
 
 def _numbered(keys: list[Any]) -> Int32:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.lanes import innermost_around, lay_out, self_time, union_length
+from neuron_tb.converters.lanes import (
+    in_order_of_time,
+    innermost_around,
+    lay_out,
+    self_time,
+    union_length,
+)
 from neuron_tb.converters.trace import NONE
 
 Slice = tuple[int, int, int]
@@ -248,3 +255,19 @@ def test_the_innermost_slice_around_an_interval(slices: list[Slice], asked: list
             assert slices[row][1] <= first
             assert slices[row][1] + slices[row][2] >= first + span
             assert slices[row][2] == min(around)
+
+
+@given(st.data(), st.sampled_from([3, 1 << 17]))
+def test_the_order_of_time_is_by_track_then_start_then_longest_first(
+    data: st.DataObject, tracks: int
+) -> None:
+    n = data.draw(st.integers(0, 12))
+
+    def column(largest: int) -> Any:
+        return np.array(data.draw(st.lists(st.integers(0, largest), min_size=n, max_size=n)), int)
+
+    track, start, length = column(tracks), column(9), column(3)
+    if data.draw(st.booleans()):
+        start = np.sort(start)
+    rows = in_order_of_time(track.astype(np.int32), start, length).tolist()
+    assert rows == sorted(range(n), key=lambda row: (track[row], start[row], -length[row], row))

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neuron_tb
+from neuron_tb.converters import links
 from neuron_tb.converters.links import Executions, LinkKind, Source
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import NONE, Trace
@@ -386,3 +389,35 @@ def test_a_measurement_stands_for_one_window(tmp_path: Path) -> None:
     trace = load(capture(tmp_path, events, rows))
     assert [source for _, _, source in linked(trace)] == ["measured", "window", "window"]
     assert trace.findings.of_kind("windows_beside_measurements") == 2
+
+
+def _latest_by_definition(candidates: list[Any], queries: list[Any]) -> list[int]:
+    found = []
+    for *keys, time in zip(*queries, strict=True):
+        same = [
+            (start, row)
+            for row, (*own, start) in enumerate(zip(*candidates, strict=True))
+            if own == keys
+        ]
+        early = [pair for pair in same if pair[0] <= time]
+        found.append(max(early)[1] if early else min(same)[1] if same else NONE)
+    return found
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 2), st.booleans())
+def test_the_latest_candidate_in_time_is_found(
+    data: st.DataObject, processes: int, unique: bool
+) -> None:
+    ids = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=12, unique=unique))
+    n, m = len(ids), data.draw(st.integers(0, 12))
+
+    def column(size: int, largest: int, distinct: bool = False) -> Any:
+        values = st.integers(0, largest)
+        drawn = data.draw(st.lists(values, min_size=size, max_size=size, unique=distinct))
+        return np.array(drawn, np.int64)
+
+    scope = np.full(n, NONE)
+    own = [column(n, processes - 1), scope, np.array(ids), column(n, 40, distinct=True)]
+    asked = [column(m, processes - 1), np.full(m, NONE), column(m, 12), column(m, 40)]
+    assert links._latest(own, asked).tolist() == _latest_by_definition(own, asked)

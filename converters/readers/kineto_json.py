@@ -199,12 +199,15 @@ class _Reader:
         for number, events in enumerate(self._decoder.events(self.listing)):
             if number == 0:
                 self._has_attr = b'"attr"' in events.text[: 1 << 20]
-            slices, others = _apart(events, [e.ph == "X" for e in events.rows])
+            phases = [e.ph for e in events.rows]
+            slices: Events = events
+            others: list[Event] = []
+            if phases.count("X") < len(phases):
+                slices, others = _apart(events, [phase == "X" for phase in phases])
             for event in others:
                 by_phase["B" if event.ph == "E" else event.ph].append(_detached(event))
-            bound += bound_ends(
-                e for e in events.rows if e.bind_id is not None and e.ph in _BINDING
-            )
+            if [e.bind_id for e in events.rows].count(None) < len(phases):
+                bound += bound_ends(e for e in events.rows if e.ph in _BINDING)
             rows, samples = self._complete(slices)
             parts.append(rows)
             stored += samples
@@ -338,13 +341,17 @@ class _Reader:
 
     def _threads_of(self, events: Sequence[Any]) -> Int32:
         """A number per event for its (pid, tid)."""
-        keys = list(zip([e.pid for e in events], [e.tid for e in events], strict=True))
+        pids, tids = [e.pid for e in events], [e.tid for e in events]
         known = self._raw_threads
-        if not known.keys() >= set(keys):
-            for key in dict.fromkeys(keys):  # in order of appearance: outputs are reproducible
+        try:
+            numbers = map(known.__getitem__, zip(pids, tids, strict=True))
+            return np.fromiter(numbers, np.int32, len(events))
+        except KeyError:
+            # In order of appearance, so that outputs are reproducible.
+            for key in dict.fromkeys(zip(pids, tids, strict=True)):
                 if key not in known:
                     known[key] = self._number_of_thread(identifier(key[0]), identifier(key[1]))
-        return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))
+            return self._threads_of(events)
 
     def _number_of_thread(self, pid: object, tid: object) -> int:
         key = (pid, tid)

@@ -308,14 +308,15 @@ def _ancestor_names(
     """Distinct pairs (execution, name of its operator or of one around it), as two columns."""
     pairs: list[NDArray[np.int64]] = []
     here = operator
+    names = int(name.max(initial=0)) + 1
     while len(here):
-        pairs.append(np.stack([execution.astype(np.int64), name[here].astype(np.int64)], axis=1))
+        pairs.append(execution.astype(np.int64) * names + name[here])
         here = parent[here]
         execution, here = execution[here != NONE], here[here != NONE]
     if not pairs:
         return np.empty(0, np.intp), np.empty(0, np.int32)
-    distinct = np.unique(np.concatenate(pairs), axis=0)
-    return distinct[:, 0].astype(np.intp), distinct[:, 1].astype(np.int32)
+    distinct = np.unique(np.concatenate(pairs))
+    return (distinct // names).astype(np.intp), (distinct % names).astype(np.int32)
 
 
 def _groups(keys: Int32 | Int64) -> dict[int, NDArray[np.intp]]:
