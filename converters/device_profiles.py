@@ -358,14 +358,14 @@ def _moved(trace: Trace, profile: Trace, home: _Home, findings: Findings) -> Tra
 
 
 def _apart(trace: Trace, profile: Trace, reason: str, alone: bool, findings: Findings) -> Trace:
-    """A profile of which nobody knows when it was: its first row stands at the trace's start."""
+    """A profile of which nobody knows when it was: it begins where its process begins."""
     facts = {**_facts(profile), "placed": None, "offset_ns": None, "bound_ns": None}
     findings.add(
         "device_profile_unplaced",
         f"device profile {facts['name']} has a clock of its own and stands apart, beginning "
-        f"where the trace begins: {reason}",
+        f"where its process begins: {reason}",
     )
-    offset = 0 if alone else trace.time_range()[0] - facts["first_ns"]
+    offset = 0 if alone else _begin_of_process(trace, facts) - facts["first_ns"]
     process, device = profile.processes[0], profile.devices[0]
     return replace(
         _shifted(profile, offset, profile.clock if alone else trace.clock),
@@ -373,6 +373,17 @@ def _apart(trace: Trace, profile: Trace, reason: str, alone: bool, findings: Fin
         processes=[replace(process, name=f"{process.name} ({UNALIGNED})")],
         devices=[replace(device, name=f"{device.name} ({UNALIGNED})")],
     )
+
+
+def _begin_of_process(trace: Trace, facts: dict[str, Any]) -> int:
+    """First nanosecond of the process that the profile names; of the trace where it names none."""
+    named = [
+        number
+        for number, process in enumerate(trace.processes)
+        if process.pid == facts["pid"] and _is_host(process.host, None, facts)
+    ]
+    own = trace.only_process(named[0]) if len(named) == 1 else trace
+    return own.time_range()[0] or trace.time_range()[0]
 
 
 def _shifted(profile: Trace, offset: int, clock: Clock) -> Trace:

@@ -273,6 +273,14 @@ def test_unknown_columns_and_tables_are_named_and_kept(tmp_path: Path) -> None:
     assert trace.args(0) == {"engine": "sync", "mood": "good"}
 
 
+@pytest.mark.parametrize(("version", "count"), [("7.4.0", 0), ("12.0.1", 1), (None, 0)])
+def test_a_newer_schema_is_read_and_named(tmp_path: Path, version: str | None, count: int) -> None:
+    folder = write_profile(tmp_path, Metadata=[metadata(profile_schema_version=version)])
+    trace = load(folder)
+    assert len(trace.slices) == 29
+    assert trace.findings.of_kind("newer_version") == count
+
+
 def test_the_profiles_own_schema_names_columns_and_units(tmp_path: Path) -> None:
     fields = [
         {"table_name": "ActiveTime", "field_name": name, "field_unit": "us"}

@@ -202,6 +202,15 @@ class _Builder:
             len(others),
             where=str(self._tables.path),
         )
+        version = str((self._facts["Metadata"] or [{}])[0].get("profile_schema_version") or "")
+        major = version.partition(".")[0]
+        if major.isdigit() and int(major) > schema.KNOWN_MAJOR:
+            self.findings.add(
+                "newer_version",
+                f"the device profile's schema is version {version}, newer than the one that is "
+                f"known here ({schema.KNOWN_VERSION}): what has its old name is read",
+                where=self._tables.name,
+            )
         for row in self._tables.rows("Warning"):
             text = str(row.get("message") or ", ".join(str(v) for v in row.values() if v))
             self.findings.add(

@@ -13,6 +13,9 @@ from typing import Any
 from neuron_tb.converters.readers.columns import integer
 from neuron_tb.converters.trace import NONE
 
+KNOWN_VERSION, KNOWN_MAJOR = "7.4.0", 7
+"""Of ``Metadata.profile_schema_version``; a new major version renames or retypes something."""
+
 NS_PER_UNIT = {
     **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), 1),
     **dict.fromkeys(("us", "microsecond", "microseconds"), 1_000),

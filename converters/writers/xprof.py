@@ -148,18 +148,12 @@ class _HostFile:
         self.name, self.processes = name, processes
         self.with_arguments = True
         self.findings = Findings()
-        # Details after all cores, so that cores are numbered through.
         self.devices = [
             number
-            for detail in (False, True)
             for process in processes
             for number, _ in sorted(
-                (
-                    (n, d)
-                    for n, d in enumerate(run.trace.devices)
-                    if d.process == process and d.detail == detail
-                ),
-                key=lambda item: item[1].index,
+                ((n, d) for n, d in enumerate(run.trace.devices) if d.process == process),
+                key=lambda item: (item[1].detail, item[1].index),
             )
         ]
         self._labels = Labels(run.trace, processes, self.devices)
