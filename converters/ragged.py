@@ -81,6 +81,14 @@ class Ragged:
         """The rows at these positions, which may repeat."""
         return Ragged(self.array.take(pa.array(rows)))
 
+    def replaced(self, rows: NDArray[np.integer], others: Ragged) -> Ragged:
+        """The same rows, but those at these positions are the others'."""
+        if not len(rows):
+            return self
+        place = np.arange(len(self))
+        place[rows] = len(self) + np.arange(len(rows))
+        return stacked([self, others]).take(place)
+
     def distinct(self) -> tuple[list[bytes], NDArray[np.int32]]:
         """The different rows in order of first use, and for each row which of them it is."""
         encoded = self.array.dictionary_encode()

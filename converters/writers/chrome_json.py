@@ -1,8 +1,7 @@
 """Chrome-trace JSON in Kineto's shape: event lines made from columns, written as gzip.
 
-One event stands on one line, and ``traceEvents`` is the last key of the file. Text is handled as
-``str`` whose characters are bytes (Latin-1): the arguments of the source, which are UTF-8, pass
-through unchanged and undecoded; everything written here is ASCII.
+One event stands on one line, and ``traceEvents`` is the last key of the file. Lines are bytes:
+the arguments of the source, which are UTF-8, pass through undecoded; all else is ASCII.
 
 Times are microseconds after a base, with three decimals: whole nanoseconds.
 """
@@ -19,20 +18,16 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from neuron_tb import __version__
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.trace import (
-    Counters,
-    Instants,
-    Int32,
-    Int64,
-    MemoryEvents,
-    Slices,
-    Trace,
-)
+from neuron_tb.converters.ragged import Ragged, distinct_rows, joined
+from neuron_tb.converters.trace import Counters, Float64, Int32, Int64, Trace
+from neuron_tb.converters.writers.edits import numbers
 
 GZIP_LEVEL = 1
 """Default compression: three times as fast as level 6, for files a quarter larger."""
@@ -47,12 +42,12 @@ quoted = encode_basestring_ascii
 """A text as a JSON string, in ASCII."""
 
 _SECOND_NS = 1_000_000_000
-_LINES_PER_CHUNK = 20_000
-_DECIMALS = [f".{n:03d}" for n in range(1000)]
+_DECIMALS = Ragged.of([b".%03d" % n for n in range(1000)])
 _OWN_KEYS = ("traceEvents", "baseTimeNanoseconds", METADATA_KEY)
 
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.Encoder().encode
+_ROWS_AT_ONCE = 1 << 15
+_LARGEST_WHOLE = 1e15
+"""Whole numbers below this one are written without an exponent."""
 
 
 class EventFile:
@@ -62,22 +57,24 @@ class EventFile:
         self._file = file
         self._gzip = zlib.compressobj(level, zlib.DEFLATED, 31)
         lines = [f"{quoted(key)}: {_json(value)}," for key, value in head.items()]
-        self._write("\n".join(["{", *lines, '"traceEvents": [']))
-        self._separator = "\n"
+        self._write("\n".join(["{", *lines, '"traceEvents": [']).encode())
+        self._separator = b"\n"
 
-    def add(self, lines: Iterable[str]) -> None:
+    def add(self, chunks: Iterable[Ragged]) -> None:
         """Write events, each the text of one JSON object."""
-        for chunk in _chunks(lines):
-            self._write(self._separator + ",\n".join(chunk))
-            self._separator = ",\n"
+        for lines in chunks:
+            if len(lines):
+                text = joined(lines, b",\n").tobytes()
+                self._write(self._separator + text[:-2])
+                self._separator = b",\n"
 
     def finish(self) -> None:
         """Close the list and the file's object."""
-        self._write("\n]}\n")
+        self._write(b"\n]}\n")
         self._file.write(self._gzip.flush())
 
-    def _write(self, text: str) -> None:
-        self._file.write(self._gzip.compress(text.encode("latin-1")))
+    def _write(self, text: bytes) -> None:
+        self._file.write(self._gzip.compress(text))
 
 
 @contextmanager
@@ -129,39 +126,23 @@ def second_of(time_ns: int) -> int:
     return time_ns // _SECOND_NS * _SECOND_NS
 
 
-def microseconds(ns: Int64) -> list[str]:
+def microseconds(ns: Int64) -> Ragged:
     """Nanoseconds (not negative) as microseconds with three decimals, exactly."""
     whole, rest = np.divmod(ns, 1000)
-    decimals = _DECIMALS
-    return [f"{w}{decimals[r]}" for w, r in zip(whole.tolist(), rest.tolist(), strict=True)]
+    return joined(numbers(whole), _DECIMALS.take(rest))
 
 
-def argument_texts(trace: Trace, columns: Slices | Instants | MemoryEvents) -> list[str]:
-    """The arguments of every row as JSON text, "" for none; each is one line."""
-    raws = trace.arguments.texts(columns.args_start, columns.args_length)
-    found = [raw.decode("latin-1") for raw in raws]
-    return [_as_object(t) if t and (t[0] != "{" or "\n" in t) else t for t in found]
+def doubles(values: Float64) -> Ragged:
+    """Finite doubles as the shortest text that gives them back; whole ones end in ``.0``."""
+    text = Ragged(pc.cast(pa.array(values), pa.large_string()).cast(pa.large_binary()))
+    whole = np.flatnonzero((np.floor(values) == values) & (np.abs(values) < _LARGEST_WHOLE))
+    return text.replaced(whole, joined(numbers(values[whole].astype(np.int64)), b".0"))
 
 
-def edited(
-    arguments: str, changes: Mapping[str, Any], renamed: Mapping[str, str] | None = None
-) -> str:
-    """Arguments (JSON text of an object, "" for none) with other keys.
-
-    ``renamed`` gives keys another name first; then ``changes`` sets keys. All other values stay
-    the text that they were.
-    """
-    values: dict[str, Any] = decoded_lazily(arguments)
-    for old, new in (renamed or {}).items():
-        if old in values:
-            values[new] = values.pop(old)
-    values.update(changes)
-    return _encode(values).decode("latin-1")
-
-
-def decoded_lazily(arguments: str) -> dict[str, Any]:
-    """The keys of arguments with their values as raw JSON."""
-    return _decode_object(arguments.encode("latin-1")) if arguments else {}
+def chunks(count: int) -> Iterator[slice]:
+    """Rows to be written at once: that many are a few megabytes of text."""
+    for first in range(0, count, _ROWS_AT_ONCE):
+        yield slice(first, min(first + _ROWS_AT_ONCE, count))
 
 
 class Places:
@@ -186,51 +167,43 @@ class Places:
         )
         self._events.setdefault((kind, pid, 0 if kind.startswith("process") else tid), text)
 
-    def metadata_lines(self) -> list[str]:
+    def metadata_lines(self) -> Iterator[Ragged]:
         """All metadata events."""
-        return list(self._events.values())
+        yield Ragged.of([text.encode() for text in self._events.values()])
 
-    def texts(self) -> list[str]:
+    def texts(self) -> Ragged:
         """The members ``pid`` and ``tid`` of every place, in order of the numbers."""
-        return [f'"pid": {_json(pid)}, "tid": {_json(tid)}' for pid, tid in self._numbers]
+        places = (f'"pid": {_json(pid)}, "tid": {_json(tid)}' for pid, tid in self._numbers)
+        return Ragged.of([text.encode() for text in places])
 
 
 def slice_lines(
-    heads: Sequence[str],
-    head: Int32,
-    places: Sequence[str],
-    place: Int32,
-    start: Sequence[str],
-    duration: Sequence[str],
-    arguments: Sequence[str],
-) -> Iterator[str]:
-    """Complete events; ``heads`` are members ``cat`` and ``name``, all columns of shape (n,)."""
-    for h, p, ts, dur, args in zip(
-        head.tolist(), place.tolist(), start, duration, arguments, strict=True
-    ):
-        tail = f', "args": {args}}}' if args else "}"
-        yield f'{{"ph": "X", {heads[h]}, {places[p]}, "ts": {ts}, "dur": {dur}{tail}'
+    heads: Ragged, places: Ragged, start: Ragged, duration: Ragged, arguments: Ragged
+) -> Ragged:
+    """Complete events; ``heads`` are members ``cat`` and ``name``, ``places`` pid and tid."""
+    return joined(
+        b'{"ph": "X", ',
+        heads,
+        b", ",
+        places,
+        b', "ts": ',
+        start,
+        b', "dur": ',
+        duration,
+        *_tail(arguments),
+    )
 
 
-def instant_lines(
-    strings: Sequence[str],
-    name: Int32,
-    category: Int32,
-    places: Sequence[str],
-    place: Int32,
-    time: Sequence[str],
-    arguments: Sequence[str],
-) -> Iterator[str]:
-    """Instant events of a thread; columns of shape (n,)."""
-    for n, c, p, ts, args in zip(
-        name.tolist(), category.tolist(), place.tolist(), time, arguments, strict=True
-    ):
-        tail = f', "args": {args}}}' if args else "}"
-        cat = strings[c] or "cpu_instant_event"
-        yield (
-            f'{{"ph": "i", "s": "t", "cat": {quoted(cat)}, "name": {quoted(strings[n])}, '
-            f'{places[p]}, "ts": {ts}{tail}'
-        )
+def instant_lines(heads: Ragged, places: Ragged, time: Ragged, arguments: Ragged) -> Ragged:
+    """Instant events of a thread."""
+    return joined(
+        b'{"ph": "i", "s": "t", ', heads, b", ", places, b', "ts": ', time, *_tail(arguments)
+    )
+
+
+def _tail(arguments: Ragged) -> tuple[Ragged, Ragged, bytes]:
+    some = (arguments.lengths > 0).astype(np.intp)
+    return Ragged.of([b"", b', "args": ']).take(some), arguments, b"}"
 
 
 def finite_counters(counters: Counters, findings: Findings) -> Counters:
@@ -244,62 +217,63 @@ def finite_counters(counters: Counters, findings: Findings) -> Counters:
     return counters if finite.all() else counters.take(finite)
 
 
-def counter_lines(
-    trace: Trace, counters: Counters, places: Sequence[str], place: Int32, time: Sequence[str]
-) -> Iterator[str]:
-    """Counter samples, one series per track; columns of shape (n,)."""
-    labels = [f'"name": {quoted(track.name)}' for track in trace.tracks]
-    units = [quoted(track.unit or "value") for track in trace.tracks]
-    for t, p, ts, value in zip(
-        counters.track.tolist(), place.tolist(), time, counters.value.tolist(), strict=True
-    ):
-        sample = f"{{{units[t]}: {value!r}}}"
-        yield f'{{"ph": "C", {labels[t]}, {places[p]}, "ts": {ts}, "args": {sample}}}'
+def counter_lines(trace: Trace, counters: Counters, places: Ragged, time: Ragged) -> Ragged:
+    """Counter samples, one series per track."""
+    labels = Ragged.of([f'"name": {quoted(track.name)}'.encode() for track in trace.tracks])
+    units = Ragged.of([quoted(track.unit or "value").encode() for track in trace.tracks])
+    return joined(
+        b'{"ph": "C", ',
+        labels.take(counters.track),
+        b", ",
+        places,
+        b', "ts": ',
+        time,
+        b', "args": {',
+        units.take(counters.track),
+        b": ",
+        doubles(counters.value),
+        b"}}",
+    )
 
 
 def flow_lines(
-    category: Sequence[str],
-    number: Sequence[int],
-    places: Sequence[str],
-    source: Int32,
-    source_time: Sequence[str],
-    target: Int32,
-    target_time: Sequence[str],
-) -> Iterator[str]:
+    category: Ragged,
+    number: Ragged,
+    source: Ragged,
+    source_time: Ragged,
+    target: Ragged,
+    target_time: Ragged,
+) -> Ragged:
     """Arrows, a start and an end event each; ``source`` and ``target`` are places."""
-    for cat, n, s, s_ts, t, t_ts in zip(
-        category, number, source.tolist(), source_time, target.tolist(), target_time, strict=True
-    ):
-        both = f'"cat": {cat}, "name": {cat}, "id": {n}'
-        yield f'{{"ph": "s", {both}, {places[s]}, "ts": {s_ts}}}'
-        yield f'{{"ph": "f", "bp": "e", {both}, {places[t]}, "ts": {t_ts}}}'
+    both = joined(b'"cat": ', category, b', "name": ', category, b', "id": ', number, b", ")
+    return joined(
+        b'{"ph": "s", ',
+        both,
+        source,
+        b', "ts": ',
+        source_time,
+        b'},\n{"ph": "f", "bp": "e", ',
+        both,
+        target,
+        b', "ts": ',
+        target_time,
+        b"}",
+    )
 
 
-def slice_heads(strings: Sequence[str], category: Int32, name: Int32) -> tuple[list[str], Int32]:
-    """The distinct pairs of category and name as text, and the pair of every row."""
-    packed = category.astype(np.int64) * len(strings) + name
-    distinct, pair = np.unique(packed, return_inverse=True)
-    heads = [
-        f'"cat": {quoted(strings[c])}, "name": {quoted(strings[n])}'
-        for c, n in (divmod(code, len(strings)) for code in distinct.tolist())
+def heads_of(
+    strings: Sequence[str], category: Int32, name: Int32, default: str = ""
+) -> tuple[Ragged, NDArray[np.intp]]:
+    """The distinct pairs of category and name as text, and the pair of every row.
+
+    ``default`` stands for a category that is empty.
+    """
+    first, pair = distinct_rows(category, name)
+    texts = [
+        f'"cat": {quoted(strings[c] or default)}, "name": {quoted(strings[n])}'.encode()
+        for c, n in zip(category[first].tolist(), name[first].tolist(), strict=True)
     ]
-    return heads, pair.reshape(-1).astype(np.int32)
-
-
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == _LINES_PER_CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _as_object(text: str) -> str:
-    value = msgspec.json.format(text.encode("latin-1"), indent=-1).decode("latin-1")
-    return value if value.startswith("{") else f'{{"value":{value}}}'
+    return Ragged.of(texts), pair.astype(np.int32)
 
 
 def _json(value: object) -> str:

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.ragged import Ragged, distinct_rows
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
     Counters,
+    Float64,
+    Instants,
     Int32,
     Int64,
     MemoryEvents,
@@ -28,16 +31,15 @@ from neuron_tb.converters.trace import (
 )
 from neuron_tb.converters.writers.chrome_json import (
     EventFile,
-    argument_texts,
+    chunks,
     counter_lines,
-    decoded_lazily,
-    edited,
+    doubles,
     finite_counters,
     flow_lines,
+    heads_of,
     instant_lines,
     microseconds,
     quoted,
-    slice_heads,
     slice_lines,
 )
 from neuron_tb.converters.writers.cuda_translation import Translation
@@ -47,9 +49,12 @@ from neuron_tb.converters.writers.cuda_words import (
     Kind,
     transfer_name,
 )
+from neuron_tb.converters.writers.edits import EXTERNAL_ID, SOURCE, Edits, numbers
 
 ADDED = "added by neuron_tb"
 """The argument that marks events which the source does not have; its value says why."""
+
+_POINT = "cpu_instant_event"
 
 MEMORY = "[memory]"
 """The name of PyTorch's memory events."""
@@ -65,8 +70,8 @@ _LARGEST_FRESH = 2**52
 class Events:
     """Complete events as columns of shape (n,): first a translation's rows, then added ones.
 
-    ``category`` and ``name`` are positions in ``words``; ``arguments`` are JSON texts.
-    ``durations`` replaces the text of single durations.
+    ``category`` and ``name`` are positions in ``words``. ``edits``: what changes in the source's
+    arguments. ``exact_us``: replaces the text of single durations, NaN elsewhere; None: of none.
     """
 
     translation: Translation
@@ -77,101 +82,118 @@ class Events:
     category: Int32
     name: Int32
     place: Int32
-    arguments: list[str]
-    durations: dict[int, str] = field(default_factory=dict)
-    own_rows: int = 0
-    _texts: list[str] = field(default_factory=list)
+    edits: Edits
+    own_rows: int
+    exact_us: Float64 | None = None
+    _added: list[Int64] = field(default_factory=list)
 
     @classmethod
     def of(cls, translation: Translation, base_ns: int) -> Events:
         """All rows as they are in the source, at the translation's places."""
-        trace = translation.trace
+        words = StringTable(translation.trace.strings)
         return cls(
             translation,
             base_ns,
-            StringTable(trace.strings),
+            words,
             translation.start_ns.copy(),
             translation.duration_ns.copy(),
             translation.category,
             translation.name,
             translation.place.copy(),
-            argument_texts(trace, trace.slices.take(translation.rows)),
-            own_rows=len(translation.rows),
+            Edits(len(translation.rows), words),
+            len(translation.rows),
         )
 
     def set_category(self, rows: Bools | NDArray[Any], category: str) -> None:
         """Give rows a category."""
         self.category[rows] = self.words.intern(category)
 
-    def change(
-        self, row: int, changes: dict[str, Any], *, category: str = "", name: str = ""
+    def recategorise(self, rows: NDArray[np.integer], category: str | Int32) -> None:
+        """Give rows a category (or one each); another one stays as ``source category``."""
+        code = self.words.intern(category) if isinstance(category, str) else category
+        self._replace(self.category, rows, code, SOURCE + "category")
+
+    def rename(self, rows: NDArray[np.integer], name: str | Int32) -> None:
+        """Give rows a name (or one each); another one stays as ``source name``."""
+        code = self.words.intern(name) if isinstance(name, str) else name
+        self._replace(self.name, rows, code, SOURCE + "name")
+
+    def _replace(
+        self, column: Int32, rows: NDArray[np.integer], code: Int32 | int, key: str
     ) -> None:
-        """Set arguments, and perhaps category and name, of a row; the source's stay beside them.
-
-        An argument that had another value is kept as ``source <key>``, a category as
-        ``source category`` and a name as ``source name``.
-        """
-        kept: dict[str, Any] = {}
-        if category and self._replaces(self.category, row, category):
-            kept["source category"] = self._text(int(self.category[row]))
-            self.category[row] = self.words.intern(category)
-        if name and self._replaces(self.name, row, name):
-            kept["source name"] = self._text(int(self.name[row]))
-            self.name[row] = self.words.intern(name)
-        self.arguments[row] = with_source_values(self.arguments[row], changes, kept)
-
-    def _text(self, number: int) -> str:
-        if number >= len(self._texts):
-            self._texts = self.words.strings
-        return self._texts[number]
-
-    def _replaces(self, column: Int32, row: int, text: str) -> bool:
-        return int(column[row]) != self.words.intern(text)
+        new = np.broadcast_to(np.asarray(code, np.int32), rows.shape)
+        differs = column[rows] != new
+        rows = rows[differs]
+        if len(rows):
+            self.edits.set_words(key, rows, column[rows])
+            column[rows] = new[differs]
 
     def add(
         self,
         start_ns: Sequence[int] | Int64,
         duration_ns: Sequence[int] | Int64,
         category: str,
-        names: Sequence[str],
+        names: Int32,
         places: Sequence[int] | Int32,
-        arguments: Sequence[dict[str, Any]],
         why: str,
-    ) -> None:
-        """Add events that the source does not have; their arguments say so."""
-        n = len(names)
-        words = self.words
+    ) -> NDArray[np.intp]:
+        """Add events that the source does not have, and say so; returns their rows.
+
+        ``names``: positions in the words.
+        """
+        first, n = len(self.start_ns), len(names)
         self.start_ns = np.append(self.start_ns, np.asarray(start_ns, np.int64))
         self.duration_ns = np.append(self.duration_ns, np.asarray(duration_ns, np.int64))
-        kind = np.full(n, words.intern(category), np.int32)
+        kind = np.full(n, self.words.intern(category), np.int32)
         self.category = np.append(self.category, kind)
-        self.name = np.append(self.name, words.intern_all(names, n))
+        self.name = np.append(self.name, names.astype(np.int32))
         self.place = np.append(self.place, np.asarray(places, np.int32))
-        self.arguments += [edited("", {**args, ADDED: why}) for args in arguments]
+        if self.exact_us is not None:
+            self.exact_us = np.append(self.exact_us, np.full(n, np.nan))
+        self.edits.extend(n)
+        rows = np.arange(first, first + n)
+        self.edits.set_words(ADDED, rows, self.words.intern(why))
+        return rows
 
     @property
     def added(self) -> int:
         """How many events the source does not have."""
         return len(self.start_ns) - self.own_rows
 
-    def lines(self) -> Iterator[str]:
+    def set_durations(self, rows: NDArray[np.integer], microseconds: Float64) -> None:
+        """Write these durations instead of the exact ones."""
+        if self.exact_us is None:
+            self.exact_us = np.full(len(self.start_ns), np.nan)
+        self.exact_us[rows] = microseconds
+
+    def lines(self) -> Iterator[Ragged]:
         """All events, in order of time, parents before their children."""
         order = np.lexsort((-self.duration_ns, self.start_ns))
-        duration = microseconds(self.duration_ns)
-        for row, text in self.durations.items():
-            duration[row] = text
-        heads, head = slice_heads(self.words.strings, self.category, self.name)
-        start = microseconds(self.start_ns[order] - self.base_ns)
-        by_order = order.tolist()
-        return slice_lines(
-            heads,
-            head[order],
-            self.translation.places.texts(),
-            self.place[order],
-            start,
-            [duration[row] for row in by_order],
-            [self.arguments[row] for row in by_order],
-        )
+        heads, head = heads_of(self.words.strings, self.category, self.name)
+        places = self.translation.places.texts()
+        for part in chunks(len(order)):
+            rows = order[part]
+            yield slice_lines(
+                heads.take(head[rows]),
+                places.take(self.place[rows]),
+                microseconds(self.start_ns[rows] - self.base_ns),
+                self._durations(rows),
+                self._arguments(rows),
+            )
+
+    def _durations(self, rows: NDArray[np.intp]) -> Ragged:
+        texts = microseconds(self.duration_ns[rows])
+        if self.exact_us is None:
+            return texts
+        here = np.flatnonzero(~np.isnan(self.exact_us[rows]))
+        return texts.replaced(here, doubles(self.exact_us[rows[here]]))
+
+    def _arguments(self, rows: NDArray[np.intp]) -> Ragged:
+        trace, own = self.translation.trace, rows < self.own_rows
+        source = self.translation.rows[np.where(own, rows, 0)] if self.own_rows else rows
+        lengths = np.where(own, trace.slices.args_length[source], 0) if self.own_rows else 0 * rows
+        starts = trace.slices.args_start[source] if self.own_rows else 0 * rows
+        return self.edits.many(trace.arguments, starts, lengths, rows)
 
 
 def external_ids(translation: Translation, used: Int32) -> tuple[Int64, NDArray[np.intp]]:
@@ -201,61 +223,52 @@ def fresh_numbers(taken: Int64, count: int) -> Int64:
     return np.fromiter(free, np.int64, count)
 
 
-def translated_memory(
-    t: Translation, most_devices: int, host_id: int | None = None
-) -> tuple[list[str], list[str], set[int]]:
-    """Names and arguments of the process' memory events, and the devices that they name.
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The process' memory events: which of ``names`` each is called, and its arguments' changes.
+
+    ``devices``: the numbers of the devices that they name.
+    """
+
+    events: MemoryEvents
+    names: tuple[str, str]
+    name: Int32
+    edits: Edits
+    devices: set[int]
+
+
+def translated_memory(t: Translation, most_devices: int, host_id: int | None = None) -> Memory:
+    """The process' memory events in CUDA's words.
 
     Devices other than the host are CUDA's (type 1) with their number in the file; an event that
     names no known device gets another name. ``host_id`` replaces the host's ``Device Id``.
     """
-    memory = process_memory(t)
+    events = process_memory(t)
     index_of = {t.trace.devices[p].index: number for p, number in t.device_number.items()}
-    only = next(iter(index_of.values())) if len(index_of) == 1 else None
-    names: list[str] = []
-    arguments: list[str] = []
-    devices: set[int] = set()
-    columns = (memory.device_type.tolist(), memory.device_id.tolist())
-    for kind, index, text in zip(*columns, argument_texts(t.trace, memory), strict=True):
-        changes: dict[str, Any] = {"Device Type": min(kind, 1)}
-        number = index_of.get(index, index if 0 <= index < most_devices else None)
-        number = only if index == NONE else number
-        if kind == 0:
-            changes = {} if host_id is None else {"Device Id": host_id}
-        elif kind == NONE or number is None:
-            names.append(f"{MEMORY} (device unknown)")
-            arguments.append(text)
-            continue
-        else:
-            changes["Device Id"] = number
-            devices.add(number)
-        names.append(MEMORY)
-        arguments.append(with_source_values(text, changes))
+    only = next(iter(index_of.values())) if len(index_of) == 1 else NONE
+    number = np.where(events.device_id < most_devices, events.device_id, NONE)
+    for index, own in index_of.items():
+        number[events.device_id == index] = own
+    number[events.device_id == NONE] = only
+    host = events.device_type == 0
+    unknown = ~host & ((events.device_type == NONE) | (number < 0))
+    edits = Edits(len(events), StringTable())
+    if host_id is not None:
+        edits.set_numbers("Device Id", np.flatnonzero(host), host_id)
+    known = np.flatnonzero(~host & ~unknown)
+    edits.set_numbers("Device Type", known, np.minimum(events.device_type[known], 1))
+    edits.set_numbers("Device Id", known, number[known])
     t.findings.add(
         "memory_device_unknown",
         "memory events that name no known device do not count as memory events in the output",
-        len(names) - names.count(MEMORY),
+        int(np.count_nonzero(unknown)),
     )
-    return names, arguments, devices
+    names = (MEMORY, f"{MEMORY} (device unknown)")
+    return Memory(events, names, unknown.astype(np.int32), edits, set(number[known].tolist()))
 
 
-def with_source_values(
-    arguments: str, changes: dict[str, Any], kept: dict[str, Any] | None = None
-) -> str:
-    """Arguments with keys set; a key that had another value keeps it as ``source <key>``."""
-    old = decoded_lazily(arguments)
-    renamed = {
-        key: f"source {key}"
-        for key, value in changes.items()
-        if key in old and bytes(old[key]) != str(value).encode()
-    }
-    if "External id" in changes and "external id" in old:
-        renamed["external id"] = "source external id"
-    return edited(arguments, {**changes, **(kept or {})}, renamed)
-
-
-def kernel_names(translation: Translation) -> list[str]:
-    """What each kernel is called.
+def kernel_names(translation: Translation) -> tuple[list[str], NDArray[np.intp]]:
+    """What kernels are called: the different names, and which of them each kernel has.
 
     A NeuronCore execution is called like its operator (its own name, ``nc_exec_running``, says
     nothing); devices that name their kernels keep those names.
@@ -267,10 +280,12 @@ def kernel_names(translation: Translation) -> list[str]:
     )[executions.device]
     own = trace.slices.name[executions.slice]
     name = np.where(unnamed, executions.name, own)
-    return [
+    first, number = distinct_rows(name, kernels.kind)
+    names = [
         transfer_name(trace.strings[n], Kind(kind))
-        for n, kind in zip(name.tolist(), kernels.kind.tolist(), strict=True)
+        for n, kind in zip(name[first].tolist(), kernels.kind[first].tolist(), strict=True)
     ]
+    return names, number
 
 
 _KERNEL_WORDS = ("kernel", "concurrent_kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset")
@@ -285,55 +300,54 @@ def set_apart_what_does_not_count(events: Events) -> None:
     t = events.translation
     known = [n for n, text in enumerate(t.trace.strings) if text.lower() in _KERNEL_WORDS]
     beside = (t.kernel == NONE) & np.isin(t.category, known)
-    for row in np.flatnonzero(beside).tolist():
-        events.change(row, {}, category="device_row_not_counted")
+    events.recategorise(np.flatnonzero(beside), "device_row_not_counted")
 
 
-def draw_kernels(events: Events, names: Sequence[str], external_id: Int64) -> None:
+def draw_kernels(events: Events, names: Int32, external_id: Int64) -> None:
     """Give every kernel's row its category, name, time and arguments.
 
-    ``external_id``: one per kernel, 0 where it belongs to no operator.
+    ``names``: of each kernel, position in the words. ``external_id``: one per kernel, 0 where
+    it belongs to no operator.
     """
-    t = events.translation
+    t, edits = events.translation, events.edits
     kernels, slices = t.kernels, t.trace.slices
-    correlation = t.calls.correlation[kernels.call]
     rows = kernels.row
     own_start, own_duration = slices.start_ns[t.rows[rows]], slices.duration_ns[t.rows[rows]]
-    same = (own_start == kernels.start_ns) & (own_duration == kernels.duration_ns)
+    differs = (own_start != kernels.start_ns) | (own_duration != kernels.duration_ns)
     events.start_ns[rows], events.duration_ns[rows] = kernels.start_ns, kernels.duration_ns
-    columns = (rows, kernels.kind, kernels.device, kernels.stream, correlation, external_id)
-    for number, (row, kind, device, stream, corr, external) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        changes: dict[str, Any] = {"device": device, "stream": stream, "correlation": corr}
-        changes["External id"] = external
-        if kernels.window[number]:
-            changes["time source"] = WINDOW_NOTE
-        if not same[number]:  # several physical cores: the event spans all of them
-            changes["first physical core ns"] = [int(own_start[number]), int(own_duration[number])]
-        events.change(row, changes, category=CATEGORY_OF_KIND[Kind(kind)], name=names[number])
+    edits.set_numbers("device", rows, kernels.device)
+    edits.set_numbers("stream", rows, kernels.stream)
+    edits.set_numbers("correlation", rows, t.calls.correlation[kernels.call])
+    edits.set_numbers(EXTERNAL_ID, rows, external_id)
+    if kernels.window.any():
+        note = events.words.intern(WINDOW_NOTE)
+        edits.set_words("time source", rows[kernels.window], note)
+    if differs.any():  # several physical cores: the event spans all of them
+        own = own_start[differs], own_duration[differs]
+        edits.set_pairs("first physical core ns", rows[differs], *own)
+    categories = [events.words.intern(CATEGORY_OF_KIND[kind]) for kind in Kind]
+    events.recategorise(rows, np.array(categories, np.int32)[kernels.kind])
+    events.rename(rows, names)
 
 
-def add_markers(events: Events, category: str, names: Sequence[str], external_id: Int64) -> None:
+def add_markers(events: Events, category: str, names: Int32, external_id: Int64) -> None:
     """Calls without length at their operator's start, for device work whose call is not recorded.
 
-    ``names`` and ``external_id``: one per call.
+    ``names`` (positions in the words) and ``external_id``: one per call.
     """
     t = events.translation
-    calls = np.flatnonzero(t.calls.unrecorded).tolist()
+    calls = np.flatnonzero(t.calls.unrecorded)
     operators = t.calls.operator[calls]
-    events.add(
+    rows = events.add(
         t.start_ns[operators],
         np.zeros(len(calls), np.int64),
         category,
-        [names[call] for call in calls],
+        names[calls],
         events.place[operators],
-        [
-            {"correlation": int(t.calls.correlation[c]), "External id": int(external_id[c])}
-            for c in calls
-        ],
         LAUNCH_NOT_RECORDED,
     )
+    events.edits.set_numbers("correlation", rows, t.calls.correlation[calls])
+    events.edits.set_numbers(EXTERNAL_ID, rows, external_id[calls])
     t.findings.add(
         "launch_not_recorded",
         "device work has an operator but no recorded launch: a marker without length at the "
@@ -346,26 +360,23 @@ def write_events(
     file: EventFile,
     events: Events,
     counters: Counters,
-    memory: tuple[Sequence[str], Sequence[str]],
+    memory: Memory,
     flow_category: Int32,
 ) -> None:
     """Everything of a file below ``traceEvents``: metadata, slices, instants, counters, flows.
 
-    ``memory``: name and arguments of each of the process' memory events. ``flow_category``: of
-    every flow of the process, position in the events' words.
+    ``flow_category``: of every flow of the process, position in the events' words.
     """
-    t = events.translation
-    places = t.places
-    slice_text = events.lines()
-    point_text = chain(
-        _instants(events),
-        _memory(events, *memory),
-        _counters(events, counters),
-        _flows(events, flow_category),
+    file.add(events.translation.places.metadata_lines())
+    file.add(
+        chain(
+            events.lines(),
+            _instants(events),
+            _memory(events, memory),
+            _counters(events, counters),
+            _flows(events, flow_category),
+        )
     )
-    file.add(places.metadata_lines())
-    file.add(slice_text)
-    file.add(point_text)
 
 
 def process_counters(t: Translation, findings: Findings) -> Counters:
@@ -397,50 +408,60 @@ def process_flows(t: Translation) -> tuple[Int32, Int32, Int32]:
     return source[~drawn], target[~drawn], kind[~drawn]
 
 
-def _instants(events: Events) -> Iterator[str]:
-    t = events.translation
-    trace = t.trace
+def _instants(events: Events) -> Iterator[Ragged]:
+    trace, t = events.translation.trace, events.translation
     instants = trace.instants
     instants = instants.take(trace.track_column("process")[instants.track] == t.process)
-    return instant_lines(
-        trace.strings,
-        instants.name,
-        instants.category,
-        t.places.texts(),
-        t.place_of_track[instants.track],
-        microseconds(instants.time_ns - events.base_ns),
-        argument_texts(trace, instants),
+    edits = Edits(len(instants), events.words)
+    heads, head = heads_of(trace.strings, instants.category, instants.name, _POINT)
+    return _points(events, instants, heads, head, edits)
+
+
+def _memory(events: Events, memory: Memory) -> Iterator[Ragged]:
+    heads, head = heads_of(
+        [_POINT, *memory.names], np.zeros(len(memory.name), np.int32), memory.name + np.int32(1)
     )
+    return _points(events, memory.events, heads, head, memory.edits)
 
 
-def _memory(events: Events, names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
+def _points(
+    events: Events,
+    points: Instants | MemoryEvents,
+    heads: Ragged,
+    head: NDArray[np.intp],
+    edits: Edits,
+) -> Iterator[Ragged]:
     t = events.translation
-    memory = process_memory(t)
-    words = StringTable(("cpu_instant_event",))
-    name = words.intern_all(names, len(names))
-    return instant_lines(
-        words.strings,
-        name,
-        np.zeros(len(name), np.int32),
-        t.places.texts(),
-        t.place_of_track[memory.track],
-        microseconds(memory.time_ns - events.base_ns),
-        arguments,
-    )
+    places = t.places.texts()
+    for part in chunks(len(points)):
+        arguments = edits.many(
+            t.trace.arguments,
+            points.args_start[part],
+            points.args_length[part],
+            np.arange(part.start, part.stop),
+        )
+        yield instant_lines(
+            heads.take(head[part]),
+            places.take(t.place_of_track[points.track[part]]),
+            microseconds(points.time_ns[part] - events.base_ns),
+            arguments,
+        )
 
 
-def _counters(events: Events, counters: Counters) -> Iterator[str]:
+def _counters(events: Events, counters: Counters) -> Iterator[Ragged]:
     t = events.translation
-    return counter_lines(
-        t.trace,
-        counters,
-        t.places.texts(),
-        t.place_of_track[counters.track],
-        microseconds(counters.time_ns - events.base_ns),
-    )
+    places = t.places.texts()
+    for part in chunks(len(counters)):
+        rows = counters.take(part)
+        yield counter_lines(
+            t.trace,
+            rows,
+            places.take(t.place_of_track[rows.track]),
+            microseconds(rows.time_ns - events.base_ns),
+        )
 
 
-def _flows(events: Events, category: Int32) -> Iterator[str]:
+def _flows(events: Events, category: Int32) -> Iterator[Ragged]:
     """Arrows from calls to kernels, then the source's other arrows; every pair has its own id.
 
     The first arrow of a call is numbered like its correlation, as in Kineto's own files.
@@ -459,16 +480,23 @@ def _flows(events: Events, category: Int32) -> Iterator[str]:
     sources = np.concatenate([from_row[linked], source]).astype(np.intp)
     targets = np.concatenate([kernels.row[linked], target]).astype(np.intp)
     other = highest + 1 + len(further) + np.arange(len(source))
-    words = [quoted(text or "flow") for text in events.words.strings]
-    return flow_lines(
-        [quoted("ac2g")] * len(linked) + [words[c] for c in category.tolist()],
-        np.concatenate([number[linked], other]).tolist(),
-        t.places.texts(),
-        events.place[sources],
-        microseconds(events.start_ns[sources] - events.base_ns),
-        events.place[targets],
-        microseconds(events.start_ns[targets] - events.base_ns),
-    )
+    own = np.full(len(linked), events.words.intern("ac2g"), np.int32)
+    categories = np.concatenate([own, category.astype(np.int32)])
+    first, kind = distinct_rows(categories)
+    strings = events.words.strings
+    words = Ragged.of([quoted(strings[n] or "flow").encode() for n in categories[first].tolist()])
+    identity = np.concatenate([number[linked], other])
+    places = t.places.texts()
+    for part in chunks(len(sources)):
+        source_rows, target_rows = sources[part], targets[part]
+        yield flow_lines(
+            words.take(kind[part]),
+            numbers(identity[part]),
+            places.take(events.place[source_rows]),
+            microseconds(events.start_ns[source_rows] - events.base_ns),
+            places.take(events.place[target_rows]),
+            microseconds(events.start_ns[target_rows] - events.base_ns),
+        )
 
 
 def base_metadata(

@@ -20,12 +20,11 @@ from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import union_length
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
-from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int64, Role, Trace
+from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Role, Trace
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import (
     METADATA_KEY,
     base_that_keeps_nanoseconds,
-    edited,
     event_file,
     head_of,
 )
@@ -44,6 +43,7 @@ from neuron_tb.converters.writers.cuda_events import (
 )
 from neuron_tb.converters.writers.cuda_translation import device_properties, translate
 from neuron_tb.converters.writers.cuda_words import CALL_OF_KIND, Kind, collective
+from neuron_tb.converters.writers.edits import EXTERNAL_ID
 
 TARGET = "kineto"
 _FILE_NAME = re.compile(r"rank\d+\.trace\.json\.gz")
@@ -55,7 +55,7 @@ _ONLY_DETAIL = (
     "the capture holds only device profiles, and HTA and TraceLens have no place for engines and "
     "queues; use the Perfetto output"
 )
-_NUMBER = re.compile(r'"correlation"\s*:\s*-?\d+\s*[,}]')
+_INTEGER = r"^-?\d+$"
 _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 _MOST_DEVICES = 4096
 _NOTE = (
@@ -156,11 +156,11 @@ class _Plan:
         self._categories()
         self._steps()
         self._link()
-        names, arguments, _ = translated_memory(self.t, _MOST_DEVICES)
+        memory = translated_memory(self.t, _MOST_DEVICES)
         counters = process_counters(self.t, self.findings)
         flow_kind = process_flows(self.t)[2]
         with event_file(path, self._head()) as file:
-            write_events(file, self.events, counters, (names, arguments), flow_kind)
+            write_events(file, self.events, counters, memory, flow_kind)
         return Written(TARGET, final, self.events.own_rows, findings=self.findings)
 
     def _categories(self) -> None:
@@ -174,8 +174,7 @@ class _Plan:
         set_apart_what_does_not_count(events)
         if not self.is_cuda:
             calls = np.flatnonzero((role == Role.RUNTIME) & (t.call == NONE))
-            for row in calls.tolist():
-                events.change(row, {}, category="cuda_runtime")
+            events.recategorise(calls, "cuda_runtime")
         self._clear_joining_keys()
 
     def _clear_joining_keys(self) -> None:
@@ -183,27 +182,22 @@ class _Plan:
 
         HTA takes every row with a stream for device work, and joins all rows of a correlation.
         """
-        t, arguments = self.t, self.events.arguments
+        t, edits = self.t, self.events.edits
         own = self.trace.slices.correlation[t.rows]
         other = (t.kernel == NONE) & (t.call == NONE)
         joins = np.isin(own, t.calls.correlation) | (own == NONE)
         keeps_stream = (t.kernel != NONE) | ((t.role == Role.DEVICE_DETAIL) & self.is_cuda)
-        for row, text in enumerate(arguments):
-            renamed = {}
-            if not keeps_stream[row] and '"stream"' in text:
-                renamed["stream"] = "source stream"
-            if other[row] and '"correlation"' in text and (joins[row] or not _NUMBER.search(text)):
-                renamed["correlation"] = "source correlation"
-            if renamed:
-                arguments[row] = edited(text, {}, renamed)
+        edits.rename("stream", ~keeps_stream)
+        edits.rename("correlation", other & joins)
+        edits.rename("correlation", other & ~joins, unless=_INTEGER)
 
     def _steps(self) -> None:
         """Steps are called ``ProfilerStep#N``; nothing else may begin with that word."""
         t, events, steps = self.t, self.events, self.trace.steps
         mine = np.flatnonzero((steps.process == self.process) & (steps.slice != NONE))
         rows = np.searchsorted(t.rows, steps.slice[mine])
-        for row, number in zip(rows.tolist(), steps.number[mine].tolist(), strict=True):
-            events.change(row, {}, name=f"ProfilerStep#{number}")
+        names = [f"ProfilerStep#{number}" for number in steps.number[mine].tolist()]
+        events.rename(rows, events.words.intern_all(names, len(names)))
         renamed_steps = self.trace.step_annotation != "ProfilerStep#"
         similar: Bools = np.array(
             [
@@ -214,46 +208,44 @@ class _Plan:
         )
         own = np.zeros(len(t.rows), np.bool_)
         own[rows] = True
-        for row in np.flatnonzero(similar[t.name] & ~own).tolist():
-            name = self.trace.strings[t.name[row]]
-            events.change(row, {}, name=f"annotation {name}")
+        others = np.flatnonzero(similar[t.name] & ~own)
+        names = [f"annotation {self.trace.strings[n]}" for n in t.name[others].tolist()]
+        events.rename(others, events.words.intern_all(names, len(names)))
 
     def _link(self) -> None:
         t, events, calls = self.t, self.events, self.t.calls
         ids, new = external_ids(t, calls.operator)
-        for row in new.tolist():
-            events.change(row, {"External id": int(ids[row])})
+        events.edits.set_numbers(EXTERNAL_ID, new, ids[new])
         of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
         draw_kernels(events, self._kernel_names(), of_call[t.kernels.call])
-        names = [CALL_OF_KIND[Kind(kind)] for kind in calls.kind.tolist()]
+        words = [events.words.intern(CALL_OF_KIND[kind]) for kind in Kind]
+        names = np.array(words, np.int32)[calls.kind]
         self._draw_calls(names, of_call)
         add_markers(events, "cuda_runtime", names, of_call)
 
-    def _draw_calls(self, names: Sequence[str], external_id: Int64) -> None:
-        calls = self.t.calls
-        for call in np.flatnonzero(calls.row != NONE).tolist():
-            row = int(calls.row[call])
-            changes = {
-                "correlation": int(calls.correlation[call]),
-                "External id": int(external_id[call]),
-            }
-            if self.is_cuda:
-                self.events.change(row, changes)
-            else:
-                self.events.change(row, changes, category="cuda_runtime", name=names[call])
+    def _draw_calls(self, names: Int32, external_id: Int64) -> None:
+        calls, events = self.t.calls, self.events
+        recorded = calls.row != NONE
+        rows = calls.row[recorded]
+        events.edits.set_numbers("correlation", rows, calls.correlation[recorded])
+        events.edits.set_numbers(EXTERNAL_ID, rows, external_id[recorded])
+        if not self.is_cuda:
+            events.recategorise(rows, "cuda_runtime")
+            events.rename(rows, names[recorded])
 
-    def _kernel_names(self) -> list[str]:
+    def _kernel_names(self) -> Int32:
         """Collectives of devices that do not name them so get NCCL's kernel names."""
-        names = [f"kernel {n}" if n.startswith("ProfilerStep") else n for n in kernel_names(self.t)]
-        if self.is_cuda:
-            return names
-        kinds = {name: collective(name) for name in set(names)}
-        translated = {
-            name: f"ncclDevKernel_{_NCCL_KERNELS.get(kind, 'SendRecv')} ({name})"
-            for name, kind in kinds.items()
-            if kind and not name.startswith("nccl")
-        }
-        return [translated.get(name, name) for name in names]
+        distinct, number = kernel_names(self.t)
+        names = [f"kernel {n}" if n.startswith("ProfilerStep") else n for n in distinct]
+        if not self.is_cuda:
+            kinds = {name: collective(name) for name in names}
+            translated = {
+                name: f"ncclDevKernel_{_NCCL_KERNELS.get(kind, 'SendRecv')} ({name})"
+                for name, kind in kinds.items()
+                if kind and not name.startswith("nccl")
+            }
+            names = [translated.get(name, name) for name in names]
+        return self.events.words.intern_all(names, len(names))[number]
 
     def _head(self) -> dict[str, Any]:
         t, kernels = self.t, self.t.kernels

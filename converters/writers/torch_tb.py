@@ -35,8 +35,6 @@ from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import (
     METADATA_KEY,
     base_that_keeps_nanoseconds,
-    decoded_lazily,
-    edited,
     event_file,
     head_of,
     second_of,
@@ -56,19 +54,18 @@ from neuron_tb.converters.writers.cuda_events import (
     write_events,
 )
 from neuron_tb.converters.writers.cuda_translation import device_properties, translate
+from neuron_tb.converters.writers.edits import EXTERNAL_ID, decoded_lazily
 from neuron_tb.converters.writers.torch_tb_arrows import arrows_would_lose_rows
 from neuron_tb.converters.writers.torch_tb_collectives import add_collectives, find_collectives
 from neuron_tb.converters.writers.torch_tb_doubles import keep_half_microseconds, keep_touching_ends
 from neuron_tb.converters.writers.torch_tb_steps import steps_without_time
 from neuron_tb.converters.writers.torch_tb_words import (
-    MODULE_ID,
     SIZE_KEYS,
     STEP,
     TENSOR_CORE,
     Names,
+    are_modules,
     has_consistent_sizes,
-    renamed_unless,
-    says_external_id,
 )
 
 TARGET = "torch-tb"
@@ -209,11 +206,12 @@ class _Plan:
         keep_half_microseconds(self.events)
         flow_category = self._flow_categories()
         # The plugin looks the host up as device -1: the last one of the list.
-        names, arguments, self.memory_devices = translated_memory(self.t, MOST_DEVICES, -1)
+        memory = translated_memory(self.t, MOST_DEVICES, -1)
+        self.memory_devices = memory.devices
         counters = process_counters(self.t, self.findings)
         head = self._head()
         with event_file(path, head) as file:
-            write_events(file, self.events, counters, (names, arguments), flow_category)
+            write_events(file, self.events, counters, memory, flow_category)
         return Written(TARGET, final, self.events.own_rows, findings=self.findings)
 
     # -- what each row is -------------------------------------------------------------------
@@ -226,8 +224,8 @@ class _Plan:
         operator = role == Role.OPERATOR
         timed = annotation & (names.loader | names.optimizer)[name]
         module = np.zeros(len(role), np.bool_)
-        for row in np.flatnonzero(role == Role.PYTHON).tolist():
-            module[row] = MODULE_ID.search(events.arguments[row]) is not None
+        frames = np.flatnonzero(role == Role.PYTHON)
+        module[frames] = are_modules(self.trace, t.rows[frames])
         self.step = self._step_rows()
         # The plugin compares names before kinds: such a frame would lose the file.
         misnamed = (role == Role.PYTHON) & names.collective[name]
@@ -237,8 +235,8 @@ class _Plan:
         events.set_category(misnamed, "python_frame")
         events.set_category(annotation, "user_annotation")
         events.set_category(operator, "cpu_op")
-        for row in np.flatnonzero(timed).tolist():  # the plugin drops other annotations
-            events.change(row, {}, category="cpu_op")
+        # The plugin drops other annotations.
+        events.recategorise(np.flatnonzero(timed), "cpu_op")
         copies = (role == Role.DEVICE_ANNOTATION) & (names.step | names.collective)[name]
         events.set_category(role == Role.DEVICE_ANNOTATION, "gpu_user_annotation")
         events.set_category(copies, "device_annotation")
@@ -267,25 +265,23 @@ class _Plan:
         mine = np.flatnonzero((steps.process == self.process) & (steps.slice != NONE))
         rows = np.searchsorted(t.rows, steps.slice[mine])
         found[rows] = True
-        for row, number in zip(rows.tolist(), steps.number[mine].tolist(), strict=True):
-            self.events.set_category(np.array([row]), "user_annotation")
-            self.events.change(row, {}, name=f"{STEP}{number}")
+        self.events.set_category(rows, "user_annotation")
+        names = [f"{STEP}{number}" for number in steps.number[mine].tolist()]
+        self.events.rename(rows, self.events.words.intern_all(names, len(names)))
         return found
 
     def _make_readable(self) -> None:
         """Arguments that the plugin computes with must have the types that it expects."""
-        events = self.events
-        for row in np.flatnonzero(self.tree).tolist():
-            if '"Call stack"' in events.arguments[row]:
-                events.arguments[row] = renamed_unless(events.arguments[row], "Call stack", str)
+        t, edits = self.t, self.events.edits
+        edits.rename("Call stack", self.tree, unless='^"')
+        self.unsized = np.zeros(len(t.rows), np.bool_)
         for row in np.flatnonzero(self.known_collective).tolist():
-            if not has_consistent_sizes(decoded_lazily(events.arguments[row])):
-                moved = {key: f"source {key}" for key in SIZE_KEYS}
-                events.arguments[row] = edited(events.arguments[row], {}, moved)
-        for row in self.t.kernels.row.tolist():
-            for key in ("blocks per SM", "est. achieved occupancy %"):
-                if f'"{key}"' in events.arguments[row]:
-                    events.arguments[row] = renamed_unless(events.arguments[row], key, int | float)
+            values = decoded_lazily(self.trace.raw_args(int(t.rows[row])))
+            self.unsized[row] = not has_consistent_sizes(values)
+        for key in SIZE_KEYS:
+            edits.rename(key, self.unsized)
+        for key in ("blocks per SM", "est. achieved occupancy %"):
+            edits.rename(key, t.kernel != NONE, unless="^[-0-9tf]")
 
     def _limit_depth(self) -> None:
         """Rows nested too deeply leave the tree; their device work goes to the nearest ancestor."""
@@ -340,38 +336,50 @@ class _Plan:
         known = np.flatnonzero(self.known_collective & self.tree).astype(np.int32)
         used = np.concatenate([calls.operator, known])
         ids, _ = external_ids(t, used)
-        for row in np.unique(used[used != NONE]).tolist():
-            if not says_external_id(events.arguments[row], int(ids[row])):
-                events.change(row, {"External id": int(ids[row])})
+        used = np.unique(used[used != NONE])
+        events.edits.set_numbers(EXTERNAL_ID, used, ids[used])
         if ((calls.row != NONE) & (calls.operator == NONE)).any():
             self._free_zero(ids)
         # 0: belongs to no operator. The plugin gives such calls to the root of their thread.
         of_call = np.where(calls.operator != NONE, ids[calls.operator], 0)
         of_kernel = of_call[t.kernels.call]
-        add_collectives(events, self.names, self.known_collective, collectives, ids, of_kernel)
-        names = [self._without_tensor_core(name) for name in kernel_names(t)]
-        draw_kernels(events, names, of_kernel)
-        for call in np.flatnonzero(calls.row != NONE).tolist():
-            changes = {
-                "correlation": int(calls.correlation[call]),
-                "External id": int(of_call[call]),
-            }
-            events.change(int(calls.row[call]), changes, category="runtime")
-        add_markers(events, "runtime", ["launch (not recorded)"] * len(calls.row), of_call)
+        add_collectives(
+            events,
+            self.names,
+            self.known_collective,
+            collectives,
+            ids,
+            of_kernel,
+            self.unsized,
+        )
+        draw_kernels(events, self._kernel_names(), of_kernel)
+        recorded = calls.row != NONE
+        rows = calls.row[recorded]
+        events.edits.set_numbers("correlation", rows, calls.correlation[recorded])
+        events.edits.set_numbers(EXTERNAL_ID, rows, of_call[recorded])
+        events.recategorise(rows, "runtime")
+        marker = events.words.intern("launch (not recorded)")
+        add_markers(events, "runtime", np.full(len(calls.row), marker, np.int32), of_call)
         operator = calls.operator[t.kernels.call]
         linked = (operator != NONE) & ~self.names.not_listed[t.name[operator]]
         self.operator_device_ns = int(t.kernels.duration_ns[linked].sum())
 
-    def _without_tensor_core(self, name: str) -> str:
+    def _kernel_names(self) -> Int32:
         """The plugin takes some fragments of NVIDIA's kernel names for use of Tensor Cores."""
-        if self._is_cuda or not TENSOR_CORE.search(name):
-            return name
-        self.findings.add(
-            "kernel_renamed",
-            "kernel names that the plugin would take for use of Tensor Cores are written with a "
-            "space in them; the name itself is in the arguments",
-        )
-        return TENSOR_CORE.sub(lambda match: f"{match[0][:2]} {match[0][2:]}", name)
+        names, number = kernel_names(self.t)
+        if not self._is_cuda:
+            taken = np.array([TENSOR_CORE.search(name) is not None for name in names], np.bool_)
+            names = [
+                TENSOR_CORE.sub(lambda match: f"{match[0][:2]} {match[0][2:]}", name)
+                for name in names
+            ]
+            self.findings.add(
+                "kernel_renamed",
+                "kernel names that the plugin would take for use of Tensor Cores are written with "
+                "a space in them; the name itself is in the arguments",
+                int(np.count_nonzero(taken[number])) if len(names) else 0,
+            )
+        return self.events.words.intern_all(names, len(names))[number]
 
     @property
     def _is_cuda(self) -> bool:
@@ -380,11 +388,8 @@ class _Plan:
     def _free_zero(self, ids: Int64) -> None:
         """No operator may be called 0 where calls without an operator are."""
         zero = self.tree & (ids == 0)
-        moved = {key: f"source {key}" for key in ("External id", "external id")}
-        for row in np.flatnonzero(zero).tolist():
-            self.events.arguments[row] = edited(self.events.arguments[row], {}, moved)
-
-    # -- steps ------------------------------------------------------------------------------
+        for key in (EXTERNAL_ID, "external id"):
+            self.events.edits.rename(key, zero)
 
     def _hide_steps(self) -> None:
         """Hide steps that would have no length in the plugin, which divides by it."""

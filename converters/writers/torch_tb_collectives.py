@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +10,16 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
-from neuron_tb.converters.writers.chrome_json import decoded_lazily
 from neuron_tb.converters.writers.cuda_events import Events, fresh_numbers
 from neuron_tb.converters.writers.cuda_translation import Translation
 from neuron_tb.converters.writers.cuda_words import collective
-from neuron_tb.converters.writers.torch_tb_words import COLLECTIVES, Names, tensor_sizes
+from neuron_tb.converters.writers.edits import EXTERNAL_ID, decoded_lazily
+from neuron_tb.converters.writers.torch_tb_words import (
+    COLLECTIVES,
+    SIZE_KEYS,
+    Names,
+    tensor_sizes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,12 @@ def add_collectives(
     found: Collectives,
     ids: Int64,
     of_kernel: Int64,
+    unsized: Bools,
 ) -> None:
     """The Distributed view wants a host row as long as the device work, with an id of its own.
 
     The operator keeps its device time: it is found through the call, which keeps the
-    operator's id.
+    operator's id. ``unsized``: rows whose recorded sizes are no such.
     """
     t = events.translation
     kernels = t.kernels
@@ -97,23 +102,24 @@ def add_collectives(
         t.new_place("collectives on the device (for the Distributed view)")
         for _ in range(int(lane.max(initial=0)) + 1)
     ]
-    sizes = _sizes_of(t, events.arguments, found.operator[new])
-    arguments = [
-        {"External id": external, **size}
-        for external, size in zip(fresh.tolist(), sizes, strict=True)
-    ]
-    events.add(
+    names_of = [f"nccl:{found.kind[number]}" for number in new.tolist()]
+    added = events.add(
         kernels.start_ns[rows],
         kernels.duration_ns[rows],
         "user_annotation",
-        [f"nccl:{found.kind[number]}" for number in new.tolist()],
+        events.words.intern_all(names_of, len(names_of)),
         np.array(places, np.int32)[lane],
-        arguments,
         "the device's interval of a collective, under the name that the Distributed view knows",
     )
+    events.edits.set_numbers(EXTERNAL_ID, added, fresh)
+    sizes = _sizes_of(t, unsized, found.operator[new])
+    for key in ("Input Dims", "Input type"):
+        having = [number for number, size in enumerate(sizes) if key in size]
+        rows_with = [int(added[number]) for number in having]
+        events.edits.set_values(key, rows_with, [sizes[number][key] for number in having])
 
 
-def _sizes_of(t: Translation, arguments: Sequence[str], operators: Int32) -> list[dict[str, Any]]:
+def _sizes_of(t: Translation, unsized: Bools, operators: Int32) -> list[dict[str, Any]]:
     """Dimensions and types of each operator's tensors, said by it or by a row inside it."""
     found: dict[int, dict[str, Any]] = {}
     owner = np.full(len(t.rows), NONE, np.int32)
@@ -121,7 +127,10 @@ def _sizes_of(t: Translation, arguments: Sequence[str], operators: Int32) -> lis
     owner[inside] = inside
     while len(inside):
         for row in inside.tolist():
-            sizes = tensor_sizes(decoded_lazily(arguments[row]))
+            values = decoded_lazily(t.trace.raw_args(int(t.rows[row])))
+            if unsized[row]:
+                values = {key: text for key, text in values.items() if key not in SIZE_KEYS}
+            sizes = tensor_sizes(values)
             if sizes:
                 found.setdefault(int(owner[row]), sizes)
         children = np.flatnonzero((t.parent != NONE) & np.isin(t.parent, inside))

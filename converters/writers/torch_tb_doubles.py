@@ -66,5 +66,4 @@ def _set_ends(events: Events, rows: NDArray[Any], start: Float64, end: Float64) 
         total = start + exact
         exact = np.where(total > end, np.nextafter(exact, -np.inf), exact)
         exact = np.where(total < end, np.nextafter(exact, np.inf), exact)
-    for row, value in zip(rows.tolist(), exact.tolist(), strict=True):
-        events.durations[row] = repr(value)
+    events.set_durations(rows, exact)

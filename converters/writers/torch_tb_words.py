@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from neuron_tb.converters.trace import NONE, Bools, Int32
-from neuron_tb.converters.writers.chrome_json import decoded_lazily, edited
+from neuron_tb.converters.trace import NONE, Bools, Int32, Trace
+from neuron_tb.converters.writers.chrome_json import chunks
 from neuron_tb.converters.writers.cuda_events import Events
 from neuron_tb.converters.writers.cuda_words import collective
 
@@ -34,8 +36,8 @@ TENSOR_CORE = re.compile(
 )
 _NOT_LISTED = ("DataParallel.forward", "DistributedDataParallel.forward")
 _PROFILER_SPAN = "PyTorch Profiler (0)"
-MODULE_ID = re.compile(r'"Python module id"\s*:\s*(?!null|\s)')
-_EXTERNAL_ID = re.compile(r'"External id"\s*:\s*(\d+)\s*[,}]')
+_MODULE = '"Python module id"'
+_MODULE_ID = re.compile(r'"Python module id"\s*:\s*(?!null|\s)')
 _TYPES = {
     "long int": "long int",
     "long": "long int",
@@ -137,13 +139,15 @@ def tensor_sizes(arguments: dict[str, Any]) -> dict[str, Any]:
 _WANTED = (*SIZE_KEYS, "In msg nelems", "dtype")
 
 
-def renamed_unless(arguments: str, key: str, kind: Any) -> str:
-    """Arguments where ``key`` is called otherwise unless its value has this type."""
-    value = msgspec.json.decode(decoded_lazily(arguments).get(key, b"null"))
-    return arguments if isinstance(value, kind) else edited(arguments, {}, {key: f"source {key}"})
-
-
-def says_external_id(arguments: str, number: int) -> bool:
-    """Whether arguments have this ``External id``, as a number, where the plugin looks for it."""
-    match = _EXTERNAL_ID.search(arguments)
-    return match is not None and match[1] == str(number) and '"external id"' not in arguments
+def are_modules(trace: Trace, rows: NDArray[np.intp]) -> Bools:
+    """Which of these slices, frames of Python, are calls of a ``torch.nn.Module``."""
+    found = np.zeros(len(rows), np.bool_)
+    slices = trace.slices
+    for part in chunks(len(rows)):
+        mine = rows[part]
+        texts = trace.arguments.rows(slices.args_start[mine], slices.args_length[mine])
+        named = pc.match_substring(texts.array, _MODULE).to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(named).tolist():
+            text = texts.array[place].as_py()
+            found[part.start + place] = _MODULE_ID.search(text.decode("latin-1")) is not None
+    return found
