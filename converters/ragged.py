@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _BYTES = pa.large_binary()
-_NOTHING = pa.scalar(b"", _BYTES)
+_TYPES = {
+    "i1": pa.int8(),
+    "i2": pa.int16(),
+    "i4": pa.int32(),
+    "i8": pa.int64(),
+    "u1": pa.uint8(),
+    "u4": pa.uint32(),
+    "u8": pa.uint64(),
+    "f8": pa.float64(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,8 @@ class Ragged:
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> Ragged:
         """One row per byte string."""
-        return cls(pa.array(texts, _BYTES))
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        return cls.back_to_back(b"".join(texts), lengths)
 
     @classmethod
     def back_to_back(cls, data: Any, lengths: NDArray[np.integer]) -> Ragged:
@@ -58,7 +70,7 @@ class Ragged:
         # Wanted ranges and the gaps between them alternate.
         bounds = np.empty(2 * n, np.int64)
         bounds[0::2], bounds[1::2] = starts, ends
-        return cls(_array(2 * n - 1, bounds, data).take(pa.array(np.arange(0, 2 * n, 2))))
+        return cls(_array(2 * n - 1, bounds, data).take(_arrow(np.arange(0, 2 * n, 2))))
 
     @classmethod
     def _overlapping(
@@ -79,7 +91,7 @@ class Ragged:
 
     def take(self, rows: NDArray[np.integer]) -> Ragged:
         """The rows at these positions, which may repeat."""
-        return Ragged(self.array.take(pa.array(rows)))
+        return Ragged(self.array.take(_arrow(rows)))
 
     def replaced(self, rows: NDArray[np.integer], others: Ragged) -> Ragged:
         """The same rows, but those at these positions are the others'."""
@@ -92,7 +104,28 @@ class Ragged:
     def distinct(self) -> tuple[list[bytes], NDArray[np.int32]]:
         """The different rows in order of first use, and for each row which of them it is."""
         encoded = self.array.dictionary_encode()
-        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+        return encoded.dictionary.to_pylist(), _numpy(encoded.indices)
+
+    def differ(self, others: Ragged) -> Bools:
+        """Which rows are not the others' rows."""
+        return _bools(pc.not_equal(self.array, others.array))
+
+    def contain(self, text: str) -> Bools:
+        """Which rows have a text in them."""
+        return _bools(pc.match_substring(self.array, text))
+
+    def match(self, pattern: str) -> Bools:
+        """In which rows a regular expression is found."""
+        return _bools(pc.match_substring_regex(self.array, pattern))
+
+    def integers(self) -> Int64 | None:
+        """The rows as whole numbers; None when some are no decimal numbers of 64 bits."""
+        try:
+            parsed = pc.cast(self.array.cast(pa.large_string()), pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        values: Int64 = np.frombuffer(parsed.buffers()[1], np.int64)[: len(self)]
+        return values
 
     def tobytes(self) -> bytes:
         """All rows, one after the other."""
@@ -111,8 +144,18 @@ class Ragged:
 
 def joined(*parts: Ragged | bytes) -> Ragged:
     """Row-wise concatenation; a byte string stands in every row."""
-    columns = [pa.scalar(p, _BYTES) if isinstance(p, bytes) else p.array for p in parts]
-    return Ragged(pc.binary_join_element_wise(*columns, _NOTHING))
+    columns = [_everywhere(part) if isinstance(part, bytes) else part.array for part in parts]
+    return Ragged(pc.binary_join_element_wise(*columns, _everywhere(b"")))
+
+
+@lru_cache(maxsize=512)
+def _everywhere(text: bytes) -> Any:
+    return Ragged.of([text]).array[0]
+
+
+def decimals(values: NDArray[Any]) -> Ragged:
+    """Numbers as the shortest decimal text that gives them back."""
+    return Ragged(pc.cast(_arrow(values), pa.large_string()).cast(_BYTES))
 
 
 def stacked(parts: Sequence[Ragged]) -> Ragged:
@@ -146,10 +189,38 @@ def distinct_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDAr
 
 
 def _numbered(values: NDArray[np.integer]) -> tuple[NDArray[np.intp], int]:
-    encoded = pa.array(values).dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.intp), len(encoded.dictionary)
+    encoded = _arrow(values).dictionary_encode()
+    return _numpy(encoded.indices).astype(np.intp), len(encoded.dictionary)
 
 
 def _array(n: int, bounds: Int64, data: Any) -> Any:
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(_BYTES, n, buffers)
+
+
+def _numpy(array: Any) -> NDArray[np.int32]:
+    """The numbers of an ``int32`` array without nulls."""
+    if not len(array):
+        return np.empty(0, np.int32)
+    return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array)]
+
+
+def _bools(array: Any) -> Bools:
+    if not len(array):
+        return np.empty(0, np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    found: Bools = bits[array.offset : array.offset + len(array)].view(np.bool_)
+    return found
+
+
+def _arrow(values: NDArray[Any]) -> Any:
+    """Numbers as an Arrow array of the same type, not copied.
+
+    ``pa.array`` would do, but its first call imports pandas where that is installed.
+    """
+    kind = values.dtype
+    if kind.byteorder == ">" or not values.flags.c_contiguous:
+        values = np.ascontiguousarray(values, kind.newbyteorder("<"))
+    return pa.Array.from_buffers(
+        _TYPES[kind.kind + str(kind.itemsize)], len(values), [None, pa.py_buffer(values)]
+    )

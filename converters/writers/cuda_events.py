@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.ragged import Ragged, distinct_rows
+from neuron_tb.converters.ragged import Ragged, decimals, distinct_rows
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -49,7 +49,7 @@ from neuron_tb.converters.writers.cuda_words import (
     Kind,
     transfer_name,
 )
-from neuron_tb.converters.writers.edits import EXTERNAL_ID, SOURCE, Edits, numbers
+from neuron_tb.converters.writers.edits import EXTERNAL_ID, SOURCE, Edits
 
 ADDED = "added by neuron_tb"
 """The argument that marks events which the source does not have; its value says why."""
@@ -491,7 +491,7 @@ def _flows(events: Events, category: Int32) -> Iterator[Ragged]:
         source_rows, target_rows = sources[part], targets[part]
         yield flow_lines(
             words.take(kind[part]),
-            numbers(identity[part]),
+            decimals(identity[part]),
             places.take(events.place[source_rows]),
             microseconds(events.start_ns[source_rows] - events.base_ns),
             places.take(events.place[target_rows]),

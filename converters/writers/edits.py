@@ -17,13 +17,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.members import Members, members
-from neuron_tb.converters.ragged import Ragged, distinct_rows, joined, stacked
+from neuron_tb.converters.ragged import Ragged, decimals, distinct_rows, joined, stacked
 from neuron_tb.converters.trace import NONE, Bools, Int32, Int64, StringTable
 
 SOURCE = "source "
@@ -80,7 +78,7 @@ class _Numbers(_Added):
         return present
 
     def values(self, rows: NDArray[np.intp]) -> Ragged:
-        return numbers(self.column[rows])
+        return decimals(self.column[rows])
 
     def extend(self, count: int) -> None:
         self.column = np.append(self.column, np.full(count, _ABSENT, np.int64))
@@ -120,7 +118,7 @@ class _Pairs(_Added):
 
     def values(self, rows: NDArray[np.intp]) -> Ragged:
         one, other = self.column[rows, 0], self.column[rows, 1]
-        return joined(b"[", numbers(one), b",", numbers(other), b"]")
+        return joined(b"[", decimals(one), b",", decimals(other), b"]")
 
     def extend(self, count: int) -> None:
         more = np.full((count, 2), _ABSENT, np.int64)
@@ -326,8 +324,7 @@ class _Insertions:
         applies = rename.rows[rows[mine]]
         mine, member = mine[applies], member[applies]
         if rename.unless and len(mine):
-            old = self._found.values(member).array
-            kept = pc.match_substring_regex(old, rename.unless).to_numpy(zero_copy_only=False)
+            kept = self._found.values(member).match(rename.unless)
             mine, member = mine[~kept], member[~kept]
         self._rename(rename.key, mine, member)
 
@@ -343,8 +340,7 @@ class _Insertions:
         if not added.retains:
             self.clash[mine] = True
         elif len(mine):
-            old, new = found.values(member), added.values(rows[mine])
-            differs = pc.not_equal(old.array, new.array).to_numpy(zero_copy_only=False)
+            differs = found.values(member).differ(added.values(rows[mine]))
             self._rename(added.key, mine[differs], member[differs])
             present[mine[~differs]] = False
         here = np.flatnonzero(present)
@@ -383,11 +379,6 @@ class _Insertions:
         sequence[1::2] = len(rows) + 1 + order
         grown = np.bincount(rows, weights=texts.lengths, minlength=len(sizes)).astype(np.int64)
         return Ragged.back_to_back(pieces.take(sequence).tobytes(), sizes + grown)
-
-
-def numbers(values: NDArray[np.integer]) -> Ragged:
-    """Whole numbers as decimal text."""
-    return Ragged(pc.cast(pa.array(values), pa.large_string()).cast(pa.large_binary()))
 
 
 def decoded_lazily(text: bytes) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from neuron_tb.converters import ragged, wire
@@ -120,9 +118,8 @@ class Annotations:
     def _numbers(self, key: str, texts: Ragged) -> Rows | None:
         """A column of numbers; None when some do not fit 64 bits."""
         name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(texts))
-        try:
-            integers = pc.cast(texts.array.cast(pa.large_string()), pa.int64()).to_numpy()
-        except pa.ArrowInvalid:
+        integers = texts.integers()
+        if integers is None:
             values = _DECODE(b"[" + ragged.joined(texts, b",").tobytes()[:-1] + b"]")
             whole = np.array([isinstance(value, int) for value in values])
             try:

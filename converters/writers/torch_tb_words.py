@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from neuron_tb.converters.trace import NONE, Bools, Int32, Trace
@@ -146,8 +145,7 @@ def are_modules(trace: Trace, rows: NDArray[np.intp]) -> Bools:
     for part in chunks(len(rows)):
         mine = rows[part]
         texts = trace.arguments.rows(slices.args_start[mine], slices.args_length[mine])
-        named = pc.match_substring(texts.array, _MODULE).to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(named).tolist():
+        for place in np.flatnonzero(texts.contain(_MODULE)).tolist():
             text = texts.array[place].as_py()
             found[part.start + place] = _MODULE_ID.search(text.decode("latin-1")) is not None
     return found
