@@ -307,13 +307,15 @@ class _Found:
 class _Insertions:
     """Texts to be inserted into a chunk of arguments.
 
-    ``clash``: rows where a new key is there already.
+    ``clash``: rows where a new key is there already, or one key changes twice.
     """
 
     def __init__(self, found: _Found) -> None:
         self._found = found
-        self.clash = np.zeros(len(found.plain), np.bool_)
+        self._nowhere = np.zeros(len(found.plain), np.bool_)
+        self.clash = self._nowhere.copy()
         self._empty = found.empty.copy()
+        self._renamed: dict[str, Bools] = {}
         self._rows: list[NDArray[np.intp]] = []
         self._places: list[Int64] = []
         self._texts: list[Ragged] = []
@@ -340,6 +342,7 @@ class _Insertions:
         if not added.retains:
             self.clash[mine] = True
         elif len(mine):
+            self.clash[mine] |= self._renamed.get(added.key, self._nowhere)[mine]
             differs = found.values(member).differ(added.values(rows[mine]))
             self._rename(added.key, mine[differs], member[differs])
             present[mine[~differs]] = False
@@ -354,6 +357,9 @@ class _Insertions:
     def _rename(self, key: str, rows: NDArray[np.intp], member: Int64) -> None:
         if len(rows):
             self.clash |= self._found.have(SOURCE + key)
+            renamed = self._renamed.setdefault(key, self._nowhere.copy())
+            self.clash[rows] |= renamed[rows]
+            renamed[rows] = True
             text = Ragged.of([SOURCE.encode()]).take(np.zeros(len(rows), np.intp))
             self._insert(rows, self._found.apart.key[member] + 1, text)
 
