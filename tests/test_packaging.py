@@ -115,6 +115,7 @@ def test_wheel_states_its_terms(distributions: tuple[Path, Path]) -> None:
     core = [r for r in metadata.get_all("Requires-Dist") or () if "extra ==" not in r]
     assert {requirement.split(">")[0] for requirement in core} == {
         "click",
+        "isal",
         "msgspec",
         "numpy",
         "protobuf",
