@@ -17,6 +17,7 @@ from neuron_tb.commands import main
 from neuron_tb.commands.common import Size
 from neuron_tb.converters.output import own_mark
 from neuron_tb.converters.readers import bounds
+from neuron_tb.overview import help_text
 from tests.makers import operator, write_kineto
 
 
@@ -304,3 +305,8 @@ def test_names_from_a_trace_cannot_command_the_terminal(tmp_path: Path) -> None:
     assert "\x1b[31m" not in output
     assert "\u202e" not in output
     assert "a\\x1b[31m\\u202eb\\nc" in output
+
+
+def test_the_quick_help_is_the_help_of_click() -> None:
+    shown = CliRunner().invoke(main, ["--help"], prog_name="neuron-tb", terminal_width=80)
+    assert help_text() == shown.output

@@ -122,7 +122,7 @@ def test_wheel_states_its_terms(distributions: tuple[Path, Path]) -> None:
         "pyarrow",
         "rich",
     }
-    assert dict(entries["console_scripts"]) == {"neuron-tb": "neuron_tb.commands:main"}
+    assert dict(entries["console_scripts"]) == {"neuron-tb": "neuron_tb.__main__:main"}
 
 
 def test_nothing_else_appears_in_site_packages(installed: Path) -> None:
