@@ -308,5 +308,5 @@ def test_names_from_a_trace_cannot_command_the_terminal(tmp_path: Path) -> None:
 
 
 def test_the_quick_help_is_the_help_of_click() -> None:
-    shown = CliRunner().invoke(main, ["--help"], prog_name="neuron-tb", terminal_width=80)
+    shown = CliRunner().invoke(main, ["--help"], prog_name="neuron-tb", terminal_width=78)
     assert help_text() == shown.output
