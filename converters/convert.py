@@ -21,6 +21,7 @@ from neuron_tb.converters.merge import Results, join
 from neuron_tb.converters.output import own_mark, refuse_overwrite, remove_leftovers, safe_name
 from neuron_tb.converters.ranks import Unit, only_ranks, units_of
 from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.remote import local_destination
 from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS, target_names
 from neuron_tb.converters.unit import Result, Task, findings_of, write_all
 from neuron_tb.converters.writers import Destination, Written
@@ -50,15 +51,14 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Where a run goes and how it gets there; ``reading``: keywords of :func:`load`."""
+    """What a run is made of, and how; ``reading``: keywords of :func:`load`."""
 
-    destination: Destination
     targets: tuple[str, ...]
     reading: dict[str, Any]
-    workers: int
+    filters: Filters
     engine: str
     say: Progress
-    filters: Filters
+    workers: int = 1
 
 
 def convert(
@@ -91,19 +91,27 @@ def convert(
     found = find_all(sources)
     name = run_name(run if run is not None else found.name)
     plan = _Plan(
-        Destination(Path(out), name, instance_type, force),
         names,
         {"steps_from": steps_from, "instructions": instructions},
-        1,
+        filters or Filters(),
         engine,
         say,
-        filters or Filters(),
     )
     units = units_of(only_ranks(found, plan.filters))
     count = _workers(units, workers, engine)
-    if count is None:
-        return _at_once(found, plan)
-    return _by_unit(units, replace(plan, workers=count))
+    with local_destination(out, force) as (folder, upload):
+        if upload is not None:
+            upload.refuse_overwrite(name, names)
+        destination = Destination(folder, name, instance_type, force)
+        if count is None:
+            conversion = _at_once(found, destination, plan)
+        else:
+            conversion = _by_unit(units, destination, replace(plan, workers=count))
+        if upload is None:
+            return conversion
+        say("uploading")
+        upload.run(name)
+        return replace(conversion, written=upload.moved(conversion.written))
 
 
 def run_name(text: str) -> str:
@@ -127,9 +135,9 @@ def _workers(units: Sequence[Unit], wanted: int | None, engine: str) -> int | No
 # -- the whole capture as one trace -------------------------------------------------------------
 
 
-def _at_once(found: Found, plan: _Plan) -> Conversion:
+def _at_once(found: Found, destination: Destination, plan: _Plan) -> Conversion:
     trace = load(found, progress=plan.say, filters=plan.filters, **plan.reading)
-    with _new_run(plan) as (destination, manifest):
+    with _new_run(destination, plan.targets) as (destination, manifest):
         plan.say("writing")
         written = write_all(trace, destination, plan.targets)
         findings = Findings(trace.findings)
@@ -146,12 +154,13 @@ def _at_once(found: Found, plan: _Plan) -> Conversion:
 
 
 @contextmanager
-def _new_run(plan: _Plan) -> Iterator[tuple[Destination, Manifest]]:
+def _new_run(
+    destination: Destination, targets: Sequence[str]
+) -> Iterator[tuple[Destination, Manifest]]:
     """The run's list, which says that the run is not complete while the block goes on."""
-    destination = plan.destination
     manifest = Manifest(destination.out, destination.run)
     force = destination.force or manifest.interrupted
-    places = [TARGETS[target].path(destination.out, destination.run) for target in plan.targets]
+    places = [TARGETS[target].path(destination.out, destination.run) for target in targets]
     for place in places:
         remove_leftovers(place.parent)
         refuse_overwrite(place, force)
@@ -168,14 +177,14 @@ def _new_run(plan: _Plan) -> Iterator[tuple[Destination, Manifest]]:
 # -- rank by rank -------------------------------------------------------------------------------
 
 
-def _by_unit(units: Sequence[Unit], plan: _Plan) -> Conversion:
+def _by_unit(units: Sequence[Unit], destination: Destination, plan: _Plan) -> Conversion:
     """Convert every unit into a folder of its own beside the results, then join those."""
-    with _new_run(plan) as (destination, manifest):
+    with _new_run(destination, plan.targets) as (destination, manifest):
         destination.out.mkdir(parents=True, exist_ok=True)
         remove_leftovers(destination.out)
         aside = Path(tempfile.mkdtemp(prefix=own_mark(), dir=destination.out))
         try:
-            tasks = _tasks(units, plan, aside)
+            tasks = _tasks(units, destination, plan, aside)
             results = _run(tasks, [unit.label for unit in units], plan, "converted")
             findings, failed = Findings(), []
             for unit, result in zip(units, results, strict=True):
@@ -199,15 +208,15 @@ def _by_unit(units: Sequence[Unit], plan: _Plan) -> Conversion:
     return Conversion(destination.run, written, findings, slices, sources, failed, filtered)
 
 
-def _tasks(units: Sequence[Unit], plan: _Plan, aside: Path) -> list[Task]:
+def _tasks(units: Sequence[Unit], destination: Destination, plan: _Plan, aside: Path) -> list[Task]:
     limit = bounds.MAX_SIZE if bounds.MAX_SIZE == bounds.FREE_SIZE else None
     tasks = [
         Task(
             unit.found,
             aside / f"{number:05d}",
-            plan.destination.run,
+            destination.run,
             plan.targets,
-            plan.destination.instance_type,
+            destination.instance_type,
             plan.reading,
             max_size=limit,
         )

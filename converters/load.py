@@ -17,6 +17,7 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.ranks import only_ranks
 from neuron_tb.converters.raw import give_profiles
 from neuron_tb.converters.readers import KINETO, Format, read_source
+from neuron_tb.converters.remote import local_source
 from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
 
 Progress = Callable[[str], None]
@@ -33,7 +34,8 @@ def load(
     """Read captures into one Trace.
 
     A source is a trace file, a capture directory ``<instance>_pid_<pid>/<timestamp>/``, or a
-    directory that holds any number of them; all sources of one call make one run.
+    directory that holds any number of them; all sources of one call make one run. It may be a
+    URL (:mod:`neuron_tb.converters.remote`).
     ``steps_from`` names the annotation that marks steps (default ``ProfilerStep#N``).
     ``instructions``: single instructions, DMA packets and semaphores of device profiles too.
 
@@ -65,7 +67,7 @@ def find_all(sources: Sequence[str | Path | Found]) -> Found:
     """What the sources hold; a single one may be the result of an earlier search."""
     if len(sources) == 1 and isinstance(sources[0], Found):
         return sources[0]
-    return find([Path(source) for source in sources if not isinstance(source, Found)])
+    return find([local_source(source) for source in sources if not isinstance(source, Found)])
 
 
 def put_together(

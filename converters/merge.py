@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.joining import Joiner, Part, perfetto
 from neuron_tb.converters.manifest import Manifest, document_of
 from neuron_tb.converters.output import refuse_overwrite, remove_leftovers
+from neuron_tb.converters.remote import local_destination, local_source
 from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS
 from neuron_tb.converters.unit import findings_of
 from neuron_tb.converters.writers import Destination, Written
@@ -59,7 +60,7 @@ def merge(
     else runs of the same name are. ``run``: the name of the only joined run. An existing result
     is replaced only with ``force``. Raises NeuronTbError.
     """
-    found = [_runs_of(Path(source)) for source in outs]
+    found = [_runs_of(local_source(source)) for source in outs]
     if not found:
         raise NeuronTbError("no folder was given.")
     groups: dict[str, list[Results]] = {}
@@ -74,7 +75,16 @@ def merge(
                 f"there are {len(groups)} runs ({', '.join(sorted(groups))}); --run can name one."
             )
         groups = {run: groups.popitem()[1]}
-    return [_merged(name, parts, Path(out), force) for name, parts in groups.items()]
+    with local_destination(out, force) as (folder, upload):
+        if upload is not None:
+            for name, parts in groups.items():
+                upload.refuse_overwrite(name, [t for part in parts for t in part.files])
+        joined = [_merged(name, parts, folder, force) for name, parts in groups.items()]
+        if upload is None:
+            return joined
+        for merged in joined:
+            upload.run(merged.run)
+        return [replace(merged, written=upload.moved(merged.written)) for merged in joined]
 
 
 def _merged(run: str, parts: Sequence[Results], out: Path, force: bool) -> Merged:

@@ -54,7 +54,7 @@ def units_of(found: Found) -> list[Unit]:
     for number, group in enumerate(groups):
         own = replace(found, captures=group)
         if number:  # what is told about the whole capture is told once
-            own = replace(own, older=[], own_results=[], unreadable=[])
+            own = replace(own, only_listed=[], older=[], own_results=[], unreadable=[])
         units.append(Unit(own, _size(own.files()), _ranks(group)))
     return units
 

@@ -25,7 +25,8 @@ class Written:
     """One file that was written, or the sentence why there is none.
 
     ``slices``: how many slices of the trace the file shows. ``findings``: what this format made
-    necessary (lanes for overlaps, rows that the viewer cannot take).
+    necessary (lanes for overlaps, rows that the viewer cannot take). ``place``: the URL of a file
+    that was uploaded, whose ``path`` is gone. ``bytes``: its size, of an uploaded file.
     """
 
     target: str
@@ -33,6 +34,13 @@ class Written:
     slices: int = 0
     skipped: str | None = None
     findings: Findings = field(default_factory=Findings)
+    place: str = ""
+    bytes: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """Where the file is, for people: its path, or the URL that it was uploaded to."""
+        return self.place or str(self.path)
 
 
 Writer = Callable[[Trace, Destination], list[Written]]

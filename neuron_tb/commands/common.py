@@ -24,7 +24,26 @@ EXIT_CHECK_FAILED = 4
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-SOURCE = click.Path(path_type=Path, readable=False)
+LOCAL = click.Path(path_type=Path, readable=False)
+"""A path on this machine."""
+
+
+class _Place(click.ParamType):  # type: ignore[type-arg]
+    """A path, or a URL such as s3://bucket/folder, which stays a text."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
+        """The path; a URL unchanged."""
+        return value if "://" in str(value) else Path(value)
+
+
+SOURCE = _Place()
+"""What a command reads; :func:`command_options` makes URLs local."""
+DESTINATION = _Place()
+"""Where a command writes; URLs are for :func:`convert` and :func:`merge` to handle."""
 
 format_option = click.option(
     "--format",
@@ -91,7 +110,7 @@ def command_options(function: _F) -> _F:
     def wrapped(*args: Any, strict: bool, max_size: int | None, debug: bool, **kwargs: Any) -> None:
         try:
             with _allowed(max_size):
-                findings = function(*args, **kwargs)
+                findings = function(*args, **_local(kwargs))
         except NeuronTbError as error:
             _fail(error, debug)
         except KeyboardInterrupt:
@@ -114,6 +133,24 @@ def command_options(function: _F) -> _F:
             sys.exit(EXIT_FINDINGS)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _local(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with a local copy for every URL among the sources."""
+    sources = {p.name for p in click.get_current_context().command.params if p.type is SOURCE}
+    return {
+        name: _local_copy(value) if name in sources else value for name, value in arguments.items()
+    }
+
+
+def _local_copy(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_local_copy, value))
+    if not isinstance(value, str):
+        return value
+    from neuron_tb.converters.remote import local_source
+
+    return local_source(value)
 
 
 def _allowed(max_size: int | None) -> AbstractContextManager[None]:

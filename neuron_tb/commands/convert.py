@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from neuron_tb.commands.common import (
+    DESTINATION,
     SOURCE,
     Stages,
     command_options,
@@ -39,7 +40,7 @@ _MOST_ROWS = 20
     show_default=True,
     help="The viewers to write for; may be repeated.",
 )
-@click.option("-o", "--out", required=True, type=SOURCE, help="The folder for the results.")
+@click.option("-o", "--out", required=True, type=DESTINATION, help="The folder for the results.")
 @click.option("--run", metavar="NAME", help="The run's name; by default the capture's own.")
 @instance_option
 @steps_option
@@ -65,7 +66,7 @@ _MOST_ROWS = 20
 def command(
     sources: tuple[Path, ...],
     to: tuple[str, ...],
-    out: Path,
+    out: Path | str,
     run: str | None,
     instance_type: str | None,
     steps_from: str | None,
@@ -120,7 +121,7 @@ def written_as_dicts(written: Iterable[Written]) -> list[dict[str, object]]:
     return [
         {
             "target": file.target,
-            "path": None if file.path is None else str(file.path),
+            "path": None if file.path is None else file.shown,
             "slices": file.slices,
             **({"skipped": file.skipped} if file.skipped else {}),
         }
@@ -128,7 +129,7 @@ def written_as_dicts(written: Iterable[Written]) -> list[dict[str, object]]:
     ]
 
 
-def print_conversion(conversion: Conversion, out: Path) -> None:
+def print_conversion(conversion: Conversion, out: Path | str) -> None:
     """A row per file, and what to do next."""
     print_written(f"{conversion.run}: {conversion.slices:,} slices read", conversion.written)
     print_filtered(conversion.filtered)
@@ -150,14 +151,14 @@ def print_written(title: str, written: Sequence[Written]) -> None:
     print_table(title, columns, rows)
 
 
-def print_next(written: Sequence[Written], out: Path) -> None:
+def print_next(written: Sequence[Written], out: Path | str) -> None:
     """The commands that show and check the results."""
     targets = {file.target for file in written if file.path}
     click.echo("Next:")
     if targets & {"xprof", "torch-tb"}:
         click.echo(f"  neuron-tb view {out} --in tensorboard")
     if "perfetto" in targets:
-        trace = next(f.path for f in written if f.target == "perfetto" and f.path)
+        trace = next(f.shown for f in written if f.target == "perfetto" and f.path)
         click.echo(f"  neuron-tb view {trace} --in perfetto")
     click.echo(f"  neuron-tb check {out}")
 
@@ -165,13 +166,19 @@ def print_next(written: Sequence[Written], out: Path) -> None:
 def _row(file: Written) -> tuple[str, str, str, str]:
     if file.path is None:
         return file.target, f"skipped: {file.skipped}", "-", "-"
-    return file.target, str(file.path), f"{file.slices:,}", _size([file])
+    return file.target, file.shown, f"{file.slices:,}", _size([file])
 
 
 def _size(files: Iterable[Written]) -> str:
-    size = float(sum(f.path.stat().st_size for f in files if f.path and f.path.exists()))
+    size = float(sum(map(_bytes, files)))
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} GB"
+
+
+def _bytes(file: Written) -> int:
+    if file.bytes is not None:
+        return file.bytes
+    return file.path.stat().st_size if file.path and file.path.exists() else 0

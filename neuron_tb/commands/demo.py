@@ -11,7 +11,7 @@ import click
 import neuron_tb.samples
 from neuron_tb.analysis.comparison import compare
 from neuron_tb.analysis.summary import summarize
-from neuron_tb.commands.common import SOURCE, Stages, command_options, print_findings
+from neuron_tb.commands.common import LOCAL, Stages, command_options, print_findings
 from neuron_tb.commands.compare import print_comparison
 from neuron_tb.commands.summary import print_summary
 from neuron_tb.converters.convert import TARGETS, convert
@@ -26,7 +26,7 @@ _SOURCE_NOTE = (
 
 
 @click.command()
-@click.argument("directory", default="neuron-tb-demo", type=SOURCE)
+@click.argument("directory", default="neuron-tb-demo", type=LOCAL)
 @click.option(
     "--view/--no-view",
     default=None,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from neuron_tb.commands.common import (
+    DESTINATION,
     SOURCE,
     Stages,
     command_options,
@@ -21,13 +22,13 @@ from neuron_tb.converters.merge import merge
 
 @click.command()
 @click.argument("outs", nargs=-1, required=True, type=SOURCE)
-@click.option("-o", "--out", required=True, type=SOURCE, help="The folder for the joined run.")
+@click.option("-o", "--out", required=True, type=DESTINATION, help="The folder for the joined run.")
 @click.option("--run", metavar="NAME", help="The run's name; by default that of the first folder.")
 @click.option("--force", is_flag=True, help="Replace an existing result.")
 @format_option
 @command_options
 def command(
-    outs: tuple[Path, ...], out: Path, run: str | None, force: bool, output_format: str
+    outs: tuple[Path, ...], out: Path | str, run: str | None, force: bool, output_format: str
 ) -> Findings:
     """Join results of single ranks: what `convert` or the drop-in profiler wrote.
 

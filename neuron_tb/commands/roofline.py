@@ -10,6 +10,7 @@ import click
 from neuron_tb.analysis.roofline import Profile, roofline
 from neuron_tb.analysis.roofline_figures import Figure
 from neuron_tb.commands.common import (
+    LOCAL,
     SOURCE,
     command_options,
     format_option,
@@ -33,7 +34,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
     type=click.IntRange(1, 2),
     help="How many Tensor engines the peak is of, when the profile does not settle it.",
 )
-@click.option("--plot", "picture", type=SOURCE, help="Draw it, as FILE.png, .svg or .pdf.")
+@click.option("--plot", "picture", type=LOCAL, help="Draw it, as FILE.png, .svg or .pdf.")
 @format_option
 @command_options
 def command(

