@@ -166,6 +166,9 @@ def _place(trace: Trace, facts: dict[str, Any]) -> _Home | str:
 
 def _core_of(trace: Trace, facts: dict[str, Any]) -> tuple[int, int] | str:
     """Process and device that a profile is of: by Explorer's list, its name, or as the only one."""
+    cores = _cores_with_work(trace)
+    if not cores:
+        return "there is no system profile with executions that would place it"
     listed = _listed(trace, facts["name"])
     pid, core, instance = facts["pid"], facts["core"], None
     if listed is not None:
@@ -175,7 +178,7 @@ def _core_of(trace: Trace, facts: dict[str, Any]) -> tuple[int, int] | str:
             facts["model"] = str(listed["model_id"])
     candidates = [
         (p, d)
-        for p, d in _cores_with_work(trace)
+        for p, d in cores
         if (pid in (None, NONE) or trace.processes[p].pid == pid)
         and (core in (None, NONE) or trace.devices[d].index == core)
         and _is_host(trace.processes[p].host, instance, facts)

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from neuron_tb.analysis.roofline import roofline
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
+from neuron_tb.converters.readers import read_device_profile
 from neuron_tb.converters.readers.device_names import ROW_TABLES
+from neuron_tb.converters.readers.document import Context
 from tests.device_makers import metadata, summary, tables, write_tables
 from tests.makers import write_json
 
@@ -49,7 +51,7 @@ def _readable(action: Callable[[], object]) -> None:
         action()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(document=st.dictionaries(st.sampled_from(sorted(tables())), _ROWS, min_size=1, max_size=3))
 def test_any_json_gives_a_trace_or_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]
@@ -59,6 +61,7 @@ def test_any_json_gives_a_trace_or_a_sentence(
     _readable(lambda: roofline(path))
 
 
+_TIMES = ("start_ts", "end_ts", "duration_ns", "timestamp", "duration")
 _ODD: dict[str, pa.Array] = {
     "text": pa.array(["7", "x", None]),
     "floats": pa.array([1.5, float("nan"), float("inf")]),
@@ -82,11 +85,13 @@ def test_any_type_of_column_gives_a_trace_or_a_sentence(tmp_path: Path, kind: st
     for name in ROW_TABLES:
         folder = tmp_path / name
         folder.mkdir()
-        usual = content[name][0]
-        for column in [*usual, "new column"]:
-            table = {k: pa.array([v] * 3) for k, v in usual.items()}
-            pq.write_table(pa.table({**table, column: _ODD[kind]}), folder / f"{name}.parquet")
-            trace = load(folder, instructions=True)
+        usual = {k: pa.array([v] * 3) for k, v in content[name][0].items()}
+        usual["new column"] = _ODD[kind]
+        odd = dict.fromkeys(usual, _ODD[kind])
+        timed = {k: v if k in _TIMES else _ODD[kind] for k, v in usual.items()}
+        for table in (usual, odd, timed):
+            pq.write_table(pa.table(table), folder / f"{name}.parquet")
+            trace = read_device_profile(folder, Context(), instructions=True)
             assert np.all(trace.slices.duration_ns >= 0)
             assert np.all(trace.slices.start_ns >= 0)
 

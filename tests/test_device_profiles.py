@@ -194,6 +194,16 @@ def test_a_model_tells_the_cores_apart(tmp_path: Path) -> None:
     assert (own["core"], own["placed"]) == (0, "device_clock")
 
 
+def test_beside_a_framework_trace_alone_it_stands_apart(tmp_path: Path) -> None:
+    folder = tmp_path / f"{HOST}_pid_{PID}"
+    write_profile(folder)
+    write_kineto(folder / "trace.json", [operator("aten::mm", 7, 170, 1)])
+    trace = load(tmp_path)
+    message = next(f.message for f in trace.findings if f.kind == "device_profile_unplaced")
+    assert message.endswith("there is no system profile with executions that would place it")
+    assert trace.time_range()[0] == BASE_NS + 7_000
+
+
 def test_a_profile_that_fits_two_cores_is_not_guessed(tmp_path: Path) -> None:
     system = [*system_rows(), *({**row, "nc_idx": 1} for row in system_rows())]
     trace = load(with_system(tmp_path, "some profile", system))
@@ -204,11 +214,14 @@ def test_a_profile_that_fits_two_cores_is_not_guessed(tmp_path: Path) -> None:
 
 
 def test_system_and_device_tables_may_share_a_directory(tmp_path: Path) -> None:
-    content = {**tables(), "SystemProfileEvents": system_rows()}
+    warnings = [{"type": "x", "message": "3 events were dropped"}]
+    content = {**tables(), "SystemProfileEvents": system_rows(), "Warning": warnings}
     trace = load(write_tables(tmp_path / "out", content))
     (own,) = facts(trace)
     assert own["placed"] == "device_clock"
     assert not trace.findings.of_kind("table_not_read")
+    assert trace.findings.of_kind("events_dropped") == 1
+    assert not trace.findings.of_kind("device_events_dropped")
 
 
 def test_several_profiles_alone_are_not_mixed(tmp_path: Path) -> None:

@@ -36,15 +36,8 @@ FACT_TABLES = ("Metadata", "Summary", "ThrottleSummary")
 SHARED_TABLES = ("Warning", "SchemaFields", "Flow")
 """Tables that a system profile has too: they do not make a device profile."""
 
-SYSTEM_TABLES = (
-    "SystemProfileEvents",
-    "SystemProfileHbmUsage",
-    "SystemProfileMetadata",
-    "CpuUsage",
-    "HostMemUsage",
-    "DeviceProfileList",
-)
-"""Tables of a system profile, which may lie in the same directory."""
+SYSTEM_EVENTS = "SystemProfileEvents"
+"""The table that a system profile in the same directory has."""
 
 TABLES = (*ROW_TABLES, *FACT_TABLES)
 MARKS = frozenset(TABLES)

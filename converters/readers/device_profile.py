@@ -33,7 +33,7 @@ from neuron_tb.converters.readers.device_facts import facts_of
 from neuron_tb.converters.readers.device_names import (
     METADATA_KEY,
     SHARED_TABLES,
-    SYSTEM_TABLES,
+    SYSTEM_EVENTS,
     TABLES,
 )
 from neuron_tb.converters.readers.device_tables import (
@@ -141,7 +141,7 @@ class _Builder:
                 self._leave_out(table)
             else:
                 self._add_counters(table)
-        self._report_tables()
+        self._report_source()
         return self._finish()
 
     # -- tables -----------------------------------------------------------------------------
@@ -193,15 +193,8 @@ class _Builder:
             )
         return times
 
-    def _report_tables(self) -> None:
-        known = {*TABLES, *SHARED_TABLES, *SYSTEM_TABLES}
-        others = [name for name in self._tables.names if name not in known]
-        self.findings.add(
-            "table_not_read",
-            f"tables that are not read here: {', '.join(others)}",
-            len(others),
-            where=str(self._tables.path),
-        )
+    def _report_source(self) -> None:
+        """What the profile says of itself, and what of it is not known here."""
         version = str((self._facts["Metadata"] or [{}])[0].get("profile_schema_version") or "")
         major = version.partition(".")[0]
         if major.isdigit() and int(major) > schema.KNOWN_MAJOR:
@@ -211,10 +204,19 @@ class _Builder:
                 f"known here ({schema.KNOWN_VERSION}): what has its old name is read",
                 where=self._tables.name,
             )
+        if SYSTEM_EVENTS in self._tables.names:
+            return  # the system profile in the same directory reports what both share
+        others = [n for n in self._tables.names if n not in {*TABLES, *SHARED_TABLES}]
+        self.findings.add(
+            "table_not_read",
+            f"tables that are not read here: {', '.join(others)}",
+            len(others),
+            where=str(self._tables.path),
+        )
         for row in self._tables.rows("Warning"):
             text = str(row.get("message") or ", ".join(str(v) for v in row.values() if v))
             self.findings.add(
-                "events_dropped" if "drop" in text.lower() else "source_warning",
+                "device_events_dropped" if "drop" in text.lower() else "source_warning",
                 f"the device profile warns: {text.rstrip('.')}",
                 where=self._tables.name,
             )
@@ -465,7 +467,8 @@ def _with_own_columns(name: str, table: pa.Table) -> pa.Table:
         return table.append_column("name", pa.array(names, pa.string()))
     if name == "Throttle":
         k, n = numbers_of(table, "k"), numbers_of(table, "n")
-        limit = np.where(n > 0, 100 * k / np.where(n > 0, n, 1.0), np.nan)
+        known = np.isfinite(k) & np.isfinite(n) & (n > 0)
+        limit = np.where(known, 100 * np.where(known, k, 0) / np.where(known, n, 1), np.nan)
         kinds = texts_of(table, "type")
         texts = [
             f"{kind or 'throttled'} {a:g}/{b:g}" if np.isfinite(a) and np.isfinite(b) else kind
