@@ -45,6 +45,18 @@ _USUAL_KEY = (
 )
 _NEXT_MEMBER = re.compile(rb'"[ \t\r\n]*,[ \t\r\n]*' + _USUAL_KEY)
 _MEMBER_INSIDE = re.compile(_USUAL_KEY)
+_NAME = re.compile(
+    rb'("name"[ \t\r\n]*:[ \t\r\n]*")(.*?)(?="[ \t\r\n]*,[ \t\r\n]*%b)' % _USUAL_KEY, re.DOTALL
+)
+_NEXT_EVENT = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
+_VALUE = re.compile(
+    rb'("[^"\\\x00-\x1f]{0,200}"[ \t\r\n]*:[ \t\r\n]*")'
+    rb'((?:[^"\\]+|\\.|"(?![ \t\r\n]*(?:\}[ \t\r\n]*[,}\]]|,[ \t\r\n]*"[^"\\\x00-\x1f]{1,200}"'
+    rb'[ \t\r\n]*:)))*)"',
+    re.DOTALL,
+)
+"""A key and its string, which ends at the first quote behind which an object goes on or ends."""
+_KEY_INSIDE = re.compile(rb',[ \t\r\n]*"(?:[^"\\]|\\.)*"[ \t\r\n]*:', re.DOTALL)
 _POSITION = re.compile(r"\(byte (\d+)\)$")
 _DECODE = msgspec.json.Decoder(msgspec.Raw).decode
 _SEPARATORS = b" \t\r\n,"
@@ -76,6 +88,34 @@ def mend_plainly(text: bytes) -> tuple[bytes, Counter[str]]:
     if _SURE_CONTROL.search(text):
         text, kinds[CONTROL] = _SURE_CONTROL.subn(lambda m: b"\\u%04x" % m[0][0], text)
     return text, +kinds
+
+
+def mend_values(text: bytes) -> tuple[bytes, Counter[str]]:
+    """Events whose strings are mended where they hold bare quotes and can end in one place only.
+
+    A name ends before a usual key, another string where its object goes on or ends. Where one
+    might hold another member of its object, nothing is mended at all.
+    """
+    kinds: Counter[str] = Counter()
+    for pattern in (_NAME, _VALUE):
+        parts: list[bytes | memoryview] = []
+        view, done = memoryview(text), 0
+        for match in pattern.finditer(text):
+            inside = match[2]
+            if b'"' not in inside:
+                continue
+            body, found = mend_string(inside)
+            if not found:
+                continue
+            if _MEMBER_INSIDE.search(inside) or _NEXT_EVENT.search(inside):
+                return text, Counter()
+            if _KEY_INSIDE.search(inside) and is_valid(b'{"":"%b"}' % inside):
+                return text, Counter()
+            kinds.update(found)
+            parts += view[done : match.start(2)], body
+            done = match.end(2)
+        text = b"".join((*parts, view[done:]))
+    return text, kinds
 
 
 def mended_plainly(data: bytes, start: int, limit: int) -> Mended | None:

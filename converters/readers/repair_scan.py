@@ -18,10 +18,12 @@ import msgspec
 
 from neuron_tb.converters.readers.repair_object import Words, mend
 from neuron_tb.converters.readers.repair_plain import (
+    QUOTE,
     TRAILING_COMMA,
     Mended,
     end_before_trailing,
     mend_plainly,
+    mend_values,
     position,
 )
 
@@ -328,6 +330,9 @@ class Scanner:
         The first of a kind is left to the walk, which knows its place.
         """
         text, kinds = mend_plainly(self.data[at:end])
+        if QUOTE in self.notes:
+            text, quotes = mend_values(text)
+            kinds += quotes
         if not kinds or not kinds.keys() <= self.notes.keys():
             return False
         try:
@@ -404,7 +409,7 @@ class Scanner:
             return 0
         end = self._end_of_value(at)
         # A stray quote or digit makes a value of its own out of what stands around it.
-        if end and self.data[at : at + 1] != b"{" and not self._is_before_separator(end):
+        if end and not self._is_before_separator(end) and not self._is_event(at, end):
             return 0
         return 0 if end and self._event_inside(at, end) else end
 
