@@ -236,6 +236,19 @@ def test_several_profiles_alone_are_not_mixed(tmp_path: Path) -> None:
     ]
 
 
+def test_two_profiles_of_one_core_stand_side_by_side(tmp_path: Path) -> None:
+    source = with_system(tmp_path / "in")
+    write_profile(source, NAME.replace("session_1", "session_2"))
+    trace = load(source)
+    names = ["NeuronCore 0", "NeuronCore 0 engines", "NeuronCore 0 engines, profile 2"]
+    assert [d.name for d in trace.devices] == names
+    assert [own["placed"] for own in facts(trace)] == ["device_clock"] * 2
+    result = convert(source, out=tmp_path / "out", to="perfetto", run="r")
+    assert result.written[0].slices == len(trace.slices) == 6 + 2 * 29
+    report = perfetto_check.check(tmp_path / "out" / "perfetto" / "r.pftrace")
+    assert report.passed, report.problems
+
+
 def test_an_unreadable_profile_leaves_the_others(tmp_path: Path) -> None:
     with_system(tmp_path)
     write_json(tmp_path / "device_profile_model_9.json", {"nothing": []})
