@@ -12,6 +12,8 @@ from neuron_tb.analysis.summary import summarize
 from neuron_tb.checks import perfetto as perfetto_check
 from neuron_tb.checks import xprof as xprof_check
 from neuron_tb.converters.convert import convert
+from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Role, Trace
 from tests.device_makers import (
@@ -255,6 +257,22 @@ def test_an_unreadable_profile_leaves_the_others(tmp_path: Path) -> None:
     trace = load(tmp_path)
     assert trace.findings.of_kind("file_unreadable") == 1
     assert len(facts(trace)) == 1
+
+
+def test_filters_take_parts_of_a_profile(tmp_path: Path) -> None:
+    source = with_system(tmp_path / "in")
+    kept = load(source, filters=Filters.of(time="0us:50us"))
+    names = {row[0] for row in engine_rows(kept)}
+    assert "GpSimdE (inner core 0)" in names
+    assert [r[2] for r in engine_rows(kept) if r[0].startswith("TensorE (inner core 0)")] == [
+        BASE_NS + RUNS[0][0]
+    ]
+    assert not len(load(source, filters=Filters.of(cores="0")).slices) < 6 + 29
+    with pytest.raises(NeuronTbError):
+        load(source, filters=Filters.of(cores="1"))
+    result = convert(source, out=tmp_path / "out", filters=Filters.of(time="0us:50us"), run="r")
+    assert perfetto_check.check(tmp_path / "out" / "perfetto" / "r.pftrace").passed
+    assert {f.target: f.slices for f in result.written}["perfetto"] == len(kept.slices)
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.hardware import chip_of
 from neuron_tb.converters.readers import read_device_facts
+from neuron_tb.converters.remote import local_source
 from neuron_tb.converters.trace import Trace
 
 
@@ -112,7 +113,7 @@ def _facts_in(source: str | Path | Trace, findings: Findings) -> list[dict[str, 
         return profiles_of(source)
     found: list[dict[str, Any]] = []
     failures: list[str] = []
-    for capture in find([Path(source)]).captures:
+    for capture in find([local_source(source)]).captures:
         for path in capture.device:
             try:
                 found.append(read_device_facts(path, capture.context(path)))
