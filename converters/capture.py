@@ -15,8 +15,12 @@ from pathlib import Path
 
 from neuron_tb.converters import explorer
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.gathering import gather
+from neuron_tb.converters.heads import head_of
 from neuron_tb.converters.readers.device_names import holds_device_table, is_device_document
 from neuron_tb.converters.readers.document import Context
+from neuron_tb.converters.window_manifests import WindowManifest
 
 _PROCESS_DIRECTORY = re.compile(r"(?P<host>.+)_pid_(?P<pid>\d+)")
 _RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
@@ -33,6 +37,7 @@ _ANY_JSON = re.compile(r".*\.json(\.gz)?", re.IGNORECASE)
 _GENERIC_STEMS = {"trace", "pytorch_trace", "neuron_trace", "system_profile", "profile"}
 _RAW_NAMES = ("ntrace.pb", "trace_info.pb", "cpu_util.pb", "host_mem.pb")
 _OPAQUE_SUFFIXES = (".ntff", ".neff", ".pickle", ".pkl")
+_REPEATED_BY_JAX = ("perfetto_trace.json.gz", "perfetto_trace.json")
 _MOST_FILES = 100_000
 _OWN_RESULT = b'"neuron_tb"'  # a key that our own JSON outputs have before their events
 
@@ -45,8 +50,8 @@ class Capture:
     timestamp directory's name. ``framework``: the framework trace. ``system``: system profiles
     that lie with it (they may hold other processes too). ``device``: device profiles, as
     directories of tables or as files. ``raw``: the runtime's own files.
-    ``listed``: files that are named but never opened. ``named``: the user named this very
-    directory or file.
+    ``listed``: files that are named but never opened. ``named``: the user, or the manifest of a
+    trace, named this very directory or file. ``manifests``: of framework traces that have one.
     """
 
     directory: Path
@@ -59,13 +64,18 @@ class Capture:
     raw: list[Path] = field(default_factory=list)
     listed: list[Path] = field(default_factory=list)
     named: bool = False
+    manifests: dict[Path, WindowManifest] = field(default_factory=dict)
 
     def context(self, path: Path) -> Context:
         """What the place of one of its files says about that file."""
-        rank = _RANK.search(path.name)
-        return Context(
-            self.host, self.pid, int(rank[1]) if rank else None, neuron=self.pid is not None
-        )
+        in_name = _RANK.search(path.name)
+        rank = int(in_name[1]) if in_name else None
+        if path in self.manifests and self.manifests[path].rank is not None:
+            rank = self.manifests[path].rank
+        host = self.host
+        if not host and _is_jax_run(path.parent):
+            host = path.name.removesuffix(".gz").removesuffix(".trace.json")
+        return Context(host, self.pid, rank, neuron=self.pid is not None)
 
     def lacks(self) -> list[str]:
         """Sentences on what is missing here and how to get it."""
@@ -88,6 +98,11 @@ class Capture:
         if self.ntff() and not self.device:
             sentences.append(self._no_device_profile())
         return sentences
+
+    def not_opened(self) -> list[Path]:
+        """The files that were not read here, as far as that is known."""
+        decoded = any(path in self.system for path in self.raw)
+        return [*([] if decoded else self.raw), *self.listed]
 
     def ntff(self) -> list[Path]:
         """Device profiles in the runtime's own format, which only Neuron Explorer reads."""
@@ -116,11 +131,13 @@ class Found:
     """What a call's sources hold: captures, and system profiles that the user named.
 
     ``only_listed``: directories whose files are all of kinds that are never opened.
+    ``findings``: how files that lie apart were put together.
     """
 
     name: str
     captures: list[Capture] = field(default_factory=list)
     only_listed: list[Capture] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
     older: list[Capture] = field(default_factory=list)
     own_results: list[Path] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -156,6 +173,7 @@ def find(sources: Sequence[Path], listing: bool = False) -> Found:
         else:
             raise NeuronTbError(f"{source} does not exist.")
     _drop_repeated_files(found)
+    gather(found, lambda directory: _in_directory(directory, Found(found.name)))
     _keep_newest_sessions(found)
     return found
 
@@ -179,6 +197,8 @@ def _in_directory(root: Path, found: Found) -> list[Capture]:
     for path in _files_below(root, found.unreadable):
         capture = by_directory.setdefault(path.parent, _capture_at(path.parent))
         kind = _kind(path)
+        if path.name in _REPEATED_BY_JAX and _is_jax_run(path.parent):
+            kind = "listed"
         if kind == "framework":
             capture.framework.append(path)
         elif kind == "system":
@@ -197,7 +217,8 @@ def _in_directory(root: Path, found: Found) -> list[Capture]:
         elif kind == "own":
             found.own_results.append(path)
     captures = [c for c in by_directory.values() if c.framework or c.raw or c.system or c.device]
-    found.only_listed += [c for c in by_directory.values() if c.listed and c not in captures]
+    read = set(map(id, captures))
+    found.only_listed += [c for c in by_directory.values() if c.listed and id(c) not in read]
     # A system profile above the process directories holds several processes.
     for capture in list(captures):
         if capture.system and not (capture.framework or capture.raw):
@@ -280,6 +301,12 @@ def _is_device_profile(path: Path) -> bool:
     return bool(_DEVICE.fullmatch(name)) or is_device_document(head_of(path))
 
 
+def _is_jax_run(directory: Path) -> bool:
+    """Whether it is ``plugins/profile/<run>``: JAX writes ``<host>.trace.json.gz`` there."""
+    above = directory.absolute().parent
+    return (above.parent.name, above.name) == ("plugins", "profile")
+
+
 def _capture_at(directory: Path) -> Capture:
     absolute = directory.absolute()
     for place, session in ((absolute, ""), (absolute.parent, absolute.name)):
@@ -288,7 +315,7 @@ def _capture_at(directory: Path) -> Capture:
             # Explorer's output directories (NAME@latest) below a process' directory: no sessions.
             session = "" if session.endswith("@latest") else session
             return Capture(directory, match["host"], int(match["pid"]), session)
-    return Capture(directory)
+    return Capture(directory, session=absolute.name if _is_jax_run(directory) else "")
 
 
 def _kind(path: Path) -> str:
@@ -324,21 +351,6 @@ def _has_rows_of_a_profile(path: Path) -> bool:
     return re.search(rb'"(trace_events?|event_type)"\s*:', head_of(path)) is not None
 
 
-def head_of(path: Path) -> bytes:
-    """The first bytes of a file, unpacked; none when it cannot be read."""
-    import gzip
-    import zlib
-
-    try:
-        with path.open("rb") as file:
-            head = file.read(1 << 16)
-        if head[:2] == b"\x1f\x8b":
-            head = zlib.decompressobj(wbits=31).decompress(head, 1 << 18)
-        return head
-    except (OSError, zlib.error, gzip.BadGzipFile):
-        return b""
-
-
 def _files_below(root: Path, unreadable: list[str] | None = None) -> Iterable[Path]:
     number = 0
     errors: list[OSError] = []
@@ -369,9 +381,9 @@ def _drop_repeated_files(found: Found) -> None:
 
 
 def _keep_newest_sessions(found: Found) -> None:
-    newest: dict[tuple[str, int | None], Capture] = {}
+    newest: dict[tuple[object, ...], Capture] = {}
     for capture in found.captures:
-        key = (capture.host, capture.pid)
+        key = _owner(capture)
         whole = capture.framework or capture.system or capture.raw
         if (whole and capture.session) and (
             key not in newest or _session_order(newest[key]) < _session_order(capture)
@@ -383,10 +395,17 @@ def _keep_newest_sessions(found: Found) -> None:
         if not c.session
         or c.named
         or not (c.framework or c.system or c.raw)
-        or newest[c.host, c.pid].session == c.session
+        or newest[_owner(c)].session == c.session
     ]
     found.older = [c for c in found.captures if not any(c is k for k in kept)]
     found.captures = kept
+
+
+def _owner(capture: Capture) -> tuple[object, ...]:
+    """Whose sessions a capture is one of: a process', or JAX's in one log directory."""
+    if capture.pid is None:
+        return (capture.directory.absolute().parent,)
+    return capture.host, capture.pid
 
 
 def _session_order(capture: Capture) -> tuple[bool, int, str]:

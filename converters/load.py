@@ -14,11 +14,12 @@ from neuron_tb.converters.device_profiles import add_device_profiles, read_profi
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.matching import match_processes
 from neuron_tb.converters.ranks import only_ranks
 from neuron_tb.converters.raw import give_profiles
 from neuron_tb.converters.readers import KINETO, Format, read_source
 from neuron_tb.converters.remote import local_source
-from neuron_tb.converters.trace import Device, Process, Role, Trace, TrackKind, merge
+from neuron_tb.converters.trace import Device, Role, Trace, TrackKind, merge
 
 Progress = Callable[[str], None]
 """Called with a short text before each stage of long work."""
@@ -83,16 +84,8 @@ def put_together(
     parts: list[Trace] = list(framework)
     same: dict[int, int] = {}
     offset = sum(len(t.processes) for t in framework)
-    known = [process for trace in framework for process in trace.processes]
-    has_work = {
-        number
-        for number, (trace, process) in enumerate(
-            (t, p) for t in framework for p in range(len(t.processes))
-        )
-        if (trace.slice_process == process).any()
-    }
-    for trace, keep_others in system:
-        matches = _match(known, trace, findings, only=has_work)
+    matched = match_processes(framework, [trace for trace, _ in system], findings)
+    for (trace, keep_others), matches in zip(system, matched, strict=True):
         reduced = _without_repeated_rows(trace, matches, findings)
         if not keep_others and framework and matches:
             reduced = _only_matched(reduced, matches, findings)
@@ -147,37 +140,6 @@ def _read(path: Path, capture: Capture) -> tuple[Trace, Format]:
     if kind.system and empty:
         raise NeuronTbError(f"{path} holds no row that could be read.")
     return trace, kind
-
-
-def _match(
-    known: Sequence[Process], trace: Trace, findings: Findings, only: set[int]
-) -> dict[int, int]:
-    """For each process of a system profile the framework process that it is."""
-    matches: dict[int, int] = {}
-    for own, process in enumerate(trace.processes):
-        same_pid = [n for n, k in enumerate(known) if k.pid == process.pid and n in only]
-        same_host = [n for n in same_pid if known[n].host == process.host]
-        unknown_host = [n for n in same_pid if not known[n].host]
-        candidates = same_host or unknown_host
-        twins = [p for p in trace.processes if p.pid == process.pid]
-        if len(same_host) >= 1 or (len(candidates) == 1 and len(twins) == 1):
-            matches[own] = candidates[0]
-        elif candidates:
-            findings.add(
-                "process_ambiguous",
-                f"process {process.pid} of {process.host} in the system profile fits several "
-                "framework traces and was joined with none; keep each trace.json in its "
-                "<instance>_pid_<pid> directory",
-            )
-    if not matches and len(only) == 1 and len(trace.processes) == 1:
-        number = next(iter(only))
-        findings.add(
-            "process_matched_by_place",
-            f"the system profile's process {trace.processes[0].pid} was taken for the trace's "
-            f"process {known[number].pid}: each file holds one process",
-        )
-        matches[0] = number
-    return matches
 
 
 def _without_repeated_rows(trace: Trace, matches: dict[int, int], findings: Findings) -> Trace:
@@ -309,6 +271,7 @@ def _report_capture(found: Found, trace: Trace) -> None:
         len(found.unreadable),
         where=found.unreadable[0] if found.unreadable else None,
     )
+    trace.findings.extend(found.findings)
     for capture in found.older:
         trace.findings.add(
             "older_session",

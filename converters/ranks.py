@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from neuron_tb.converters.capture import Capture, Found, head_of
+from neuron_tb.converters.capture import Capture, Found
 from neuron_tb.converters.errors import NothingLeftError
 from neuron_tb.converters.filters import Filters, ranks_text
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.heads import head_of
 
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})')
 _GZIP_FACTOR = 8
@@ -54,7 +56,14 @@ def units_of(found: Found) -> list[Unit]:
     for number, group in enumerate(groups):
         own = replace(found, captures=group)
         if number:  # what is told about the whole capture is told once
-            own = replace(own, only_listed=[], older=[], own_results=[], unreadable=[])
+            own = replace(
+                own,
+                only_listed=[],
+                older=[],
+                own_results=[],
+                unreadable=[],
+                findings=Findings(),
+            )
         units.append(Unit(own, _size(own.files()), _ranks(group)))
     return units
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neuron_tb.commands import main
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Trace
@@ -315,6 +317,16 @@ def test_a_raw_file_that_is_refused_leaves_the_framework_trace(tmp_path: Path) -
     assert len(trace.slices) == 1
     assert trace.findings.of_kind("file_unreadable") == 1
     assert trace.findings.of_kind("capture_incomplete") == 1
+
+
+def test_info_shows_what_was_decoded(tmp_path: Path) -> None:
+    directory = write_raw(place(tmp_path), executions(2))
+    (directory / "profile_nc_0_session_1.ntff").write_bytes(b"x")
+    result = CliRunner().invoke(main, ["info", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "system profile: ntrace.pb" in result.stdout
+    assert "not opened: profile_nc_0_session_1.ntff" in result.stdout
+    assert "4 measured" in result.stdout
 
 
 # -- samples ------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import Role, Trace
+from neuron_tb.converters.window_manifests import WindowManifest
 
 _LISTED = 12
 """Files of a kind that the table names; JSON has all."""
@@ -43,7 +44,8 @@ def command(sources: tuple[Path, ...], output_format: str, filters: Filters) -> 
     found = find(sources, listing=True)
     try:
         with Stages() as stages:
-            trace = load(*sources, filters=filters, progress=stages)
+            searched = (found,) if found.captures else sources
+            trace = load(*searched, filters=filters, progress=stages)
     except NeuronTbError as error:
         _print_unreadable(found, error, output_format)
         raise
@@ -70,7 +72,11 @@ def _capture_facts(found: Found) -> dict[str, Any]:
                 "framework": [str(p) for p in capture.framework],
                 "system_profile": [str(p) for p in capture.system],
                 "device_profile": [str(p) for p in capture.device],
-                "not_opened": [str(p) for p in (*capture.raw, *capture.listed)],
+                "windows": [
+                    {"file": str(path), "rank": manifest.rank, "steps": list(manifest.steps)}
+                    for path, manifest in capture.manifests.items()
+                ],
+                "not_opened": [str(p) for p in capture.not_opened()],
                 "lacks": capture.lacks(),
             }
             for capture in (*found.captures, *found.only_listed)
@@ -137,10 +143,12 @@ def _print_captures(found: Found) -> None:
             ("framework trace", capture.framework),
             ("system profile", capture.system),
             ("device profile", capture.device),
-            ("not opened", [*capture.raw, *capture.listed]),
+            ("not opened", capture.not_opened()),
         ):
             if paths:
-                click.echo(f"    {title}: {', '.join(p.name for p in paths)}")
+                click.echo(f"    {title}: {_names(paths)}")
+        for path, manifest in capture.manifests.items():
+            click.echo(f"    window: {path.name}, {_window(manifest)}")
         for sentence in capture.lacks():
             click.echo(f"    lacks: {sentence}")
 
@@ -172,6 +180,12 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
     print_table(None, [("", "left"), ("", "left")], rows)
     if facts["note"]:
         click.echo(facts["note"])
+
+
+def _window(manifest: WindowManifest) -> str:
+    first, last = manifest.steps
+    rank = "" if manifest.rank is None else f"rank {manifest.rank}, "
+    return rank + ("steps not known" if first is None else f"steps {first} to {last}")
 
 
 def _names(paths: list[Path]) -> str:
