@@ -8,7 +8,7 @@ first bytes and has ``read(path, context) -> Trace``.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.readers.device_names import could_be_device_document
 from neuron_tb.converters.readers.document import Context, Document, open_document
 from neuron_tb.converters.trace import Trace
 
@@ -32,6 +33,8 @@ class Format:
     ``system``: its processes have no framework operators of their own and join those of a
     framework trace. ``magic``: the first bytes of the container, when it is not JSON.
     ``suffix``: the end of its file names, where a container has no first bytes of its own.
+    ``could_be``: whether a JSON document's top-level keys allow it to be this; what they rule out
+    is not even imported.
     """
 
     module: str
@@ -39,6 +42,7 @@ class Format:
     system: bool
     magic: bytes = b""
     suffix: str = ""
+    could_be: Callable[[Collection[str]], bool] = bool
 
     @property
     def reader(self) -> ModuleType:
@@ -46,13 +50,34 @@ class Format:
         return import_module(f"{__name__}.{self.module}")
 
 
-KINETO = Format("kineto_json", "framework trace (Chrome JSON)", system=False)
+def _has(*names: str) -> Callable[[Collection[str]], bool]:
+    return lambda keys: any(name in keys for name in names)
+
+
+KINETO = Format(
+    "kineto_json", "framework trace (Chrome JSON)", system=False, could_be=_has("traceEvents")
+)
 FORMATS = (
     Format("explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"),
     Format("ntrace_pb", "raw trace of the Neuron runtime", system=True, suffix=".pb"),
-    Format("system_profile", "Neuron system profile (JSON)", system=True),
-    Format("device_json", "Neuron device profile (JSON)", system=True),
-    Format("nrt_events", "dump of the Neuron runtime's events (JSON)", system=True),
+    Format(
+        "system_profile",
+        "Neuron system profile (JSON)",
+        system=True,
+        could_be=_has("trace_events", "trace_event"),
+    ),
+    Format(
+        "device_json",
+        "Neuron device profile (JSON)",
+        system=True,
+        could_be=could_be_device_document,
+    ),
+    Format(
+        "nrt_events",
+        "dump of the Neuron runtime's events (JSON)",
+        system=True,
+        could_be=_has("events"),
+    ),
     KINETO,
 )
 """Known containers first, then JSON documents from the most to the least specific."""
@@ -134,7 +159,8 @@ def read_file(path: Path, context: Context | None = None) -> Trace:
 
 def identify(document: Document) -> Format | None:
     """The format of an opened JSON document, or None."""
-    return next((f for f in _JSON_FORMATS if f.reader.sniff(document)), None)
+    likely = (f for f in _JSON_FORMATS if document.array or f.could_be(document.keys))
+    return next((f for f in likely if f.reader.sniff(document)), None)
 
 
 def _container(path: Path) -> Format | None:

@@ -7,6 +7,7 @@ output of ``neuron-profile`` and ``neuron-explorer``.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 METADATA_KEY = "device_profiles"
@@ -84,6 +85,11 @@ def is_device_document(head: bytes) -> bool:
         return b'"total_time"' in head or b'"total_duration_ns"' in head
     lists = {table_of_key(key.decode("utf-8", "replace")) for key in _LIST_KEY.findall(head)}
     return not lists.isdisjoint(MARKS) and any(word in head for word in _WORDS)
+
+
+def could_be_device_document(keys: Collection[str]) -> bool:
+    """Whether a JSON document's top-level keys are those of a device profile."""
+    return all(map(SUMMARY_KEY.fullmatch, keys)) or any(table_of_key(k) in MARKS for k in keys)
 
 
 def table_of_key(key: str) -> str:

@@ -40,7 +40,7 @@ _PHASE_NUMBERS = {name: number for number, name in enumerate(PHASES)}
 def sniff(document: Document) -> bool:
     """Whether the document is ``{"events": [{"event_type": …}]}``."""
     raw = document.keys.get("events")
-    return raw is not None and b'"event_type"' in bytes(raw)[:100_000]
+    return raw is not None and b'"event_type"' in bytes(memoryview(raw)[:100_000])
 
 
 def read(document: Document, context: Context) -> Trace:
