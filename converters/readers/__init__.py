@@ -172,10 +172,11 @@ def _container(path: Path) -> Format | None:
     except OSError as error:
         raise NeuronTbError(f"{path} cannot be read: {error.strerror}.") from error
     return next(
-        (
-            f
-            for f in FORMATS
-            if (f.magic and head.startswith(f.magic)) or (f.suffix and path.suffix == f.suffix)
-        ),
+        (f for f in FORMATS if (f.magic and head.startswith(f.magic)) or _named(path, f)),
         None,
     )
+
+
+def _named(path: Path, form: Format) -> bool:
+    # XProf's files end so too, and JSON's reader knows what to call them.
+    return path.suffix == form.suffix != "" and not path.name.endswith(".xplane.pb")
