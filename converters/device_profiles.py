@@ -132,7 +132,10 @@ class _Home:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Executions of one core in order of time: host start and length, device start or NONE."""
+    """Executions of one physical core in order of time: host start, length, device start or NONE.
+
+    The physical cores of a logical one have clocks of their own.
+    """
 
     start_ns: Int64
     length_ns: Int64
@@ -145,22 +148,23 @@ def _place(trace: Trace, facts: dict[str, Any]) -> _Home | str:
     if isinstance(home, str):
         return home
     process, device = home
-    runs = _runs(trace, device, facts["model"])
-    if not len(runs.start_ns):
+    cores = _runs(trace, device, facts["model"])
+    if not cores:
         return "its NeuronCore has no execution in the system profile"
-    core = trace.devices[device].index
     for method, find in (
         ("device_clock", _by_device_clock),
         ("execution_order", _by_order),
         ("duration", _by_duration),
     ):
-        offsets = find(runs, facts)
-        if not len(offsets):
-            continue
-        offset = int(np.sort(offsets)[len(offsets) // 2])
-        bound = int(np.abs(offsets - offset).max())
-        if bound <= _MOST_SPREAD_NS:
-            return _Home(process, core, offset, bound, method, len(offsets))
+        for runs in cores:
+            offsets = find(runs, facts)
+            if not len(offsets):
+                continue
+            offset = int(np.sort(offsets)[len(offsets) // 2])
+            bound = int(np.abs(offsets - offset).max())
+            if bound <= _MOST_SPREAD_NS:
+                index = trace.devices[device].index
+                return _Home(process, index, offset, bound, method, len(offsets))
     return "no execution of its NeuronCore has its device clock, its number or, alone, its length"
 
 
@@ -184,7 +188,7 @@ def _core_of(trace: Trace, facts: dict[str, Any]) -> tuple[int, int] | str:
         and _is_host(trace.processes[p].host, instance, facts)
     ]
     if facts["model"] is not None and len(candidates) > 1:
-        candidates = [c for c in candidates if len(_runs(trace, c[1], facts["model"]).start_ns)]
+        candidates = [c for c in candidates if _runs(trace, c[1], facts["model"])]
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -246,21 +250,21 @@ _DECODE = msgspec.json.Decoder(_Arguments).decode
 _NOTHING = _Arguments()
 
 
-def _runs(trace: Trace, device: int, model: str | None) -> _Runs:
-    """Executions of a core (of one physical core of it), of a model where one is named."""
-    rows = np.flatnonzero(trace.roles(Role.KERNEL) & (trace.slice_device == device))
-    physical = trace.track_column("physical_core")[trace.slices.track[rows]]
-    rows = rows[physical == physical.min(initial=np.iinfo(np.int32).max)]
-    rows = rows[np.argsort(trace.slices.start_ns[rows], kind="stable")]
-    found = [_decoded(trace.raw_args(row)) for row in rows.tolist()]
-    clock = [_first(a, "nc_start_timestamp_ns", "nc_timestamp_ns") for a in found]
-    models = [_first(a, "model_id") for a in found]
-    device_ns = np.fromiter(map(integer, clock), np.int64, len(rows))
-    keep: Bools = np.ones(len(rows), np.bool_)
-    if model is not None and any(m is not None for m in models):
-        keep = np.array([str(m) == model for m in models], np.bool_)
+def _runs(trace: Trace, device: int, model: str | None) -> list[_Runs]:
+    """Executions of a core, of a model where one is named, physical core by physical core."""
     s = trace.slices
-    return _Runs(s.start_ns[rows][keep], s.duration_ns[rows][keep], device_ns[keep])
+    rows = np.flatnonzero(trace.roles(Role.KERNEL) & (trace.slice_device == device))
+    rows = rows[np.argsort(s.start_ns[rows], kind="stable")]
+    found = [_decoded(trace.raw_args(row)) for row in rows.tolist()]
+    models = [_first(a, "model_id") for a in found]
+    if model is not None and any(m is not None for m in models):
+        keep = [str(m) == model for m in models]
+        rows, found = rows[keep], [a for a, kept in zip(found, keep, strict=True) if kept]
+    clock = (_first(a, "nc_start_timestamp_ns", "nc_timestamp_ns") for a in found)
+    device_ns = np.fromiter(map(integer, clock), np.int64, len(rows))
+    physical = trace.track_column("physical_core")[s.track[rows]]
+    cores = ((rows[physical == n], device_ns[physical == n]) for n in np.unique(physical))
+    return [_Runs(s.start_ns[mine], s.duration_ns[mine], clock) for mine, clock in cores]
 
 
 def _decoded(raw: bytes) -> _Arguments:

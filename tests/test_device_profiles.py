@@ -70,6 +70,16 @@ def test_the_device_clock_places_a_profile(tmp_path: Path) -> None:
     assert summarize(trace).device_total_us == 126.0
 
 
+def test_the_clock_may_be_that_of_either_physical_core(tmp_path: Path) -> None:
+    system = system_rows()
+    for row in system:
+        second = row["pcore_idx"] == 5
+        device = FIRST_HW_NS + row["start_ts"] - BASE_NS - (0 if second else 10**12)
+        row["extra_attributes_json"] = f'{{"nc_start_timestamp_ns":{device}}}'
+    (own,) = facts(load(with_system(tmp_path, system=system)))
+    assert (own["placed"], own["offset_ns"], own["bound_ns"]) == ("device_clock", BASE_NS, 0)
+
+
 def test_disagreeing_clocks_are_stated_as_a_bound(tmp_path: Path) -> None:
     system = system_rows()
     system[2]["start_ts"] += 700
