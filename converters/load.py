@@ -15,6 +15,7 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.matching import match_processes
+from neuron_tb.converters.neffs import report_absent
 from neuron_tb.converters.ranks import only_ranks
 from neuron_tb.converters.raw import give_profiles
 from neuron_tb.converters.readers import KINETO, Format, read_source
@@ -272,6 +273,7 @@ def _report_capture(found: Found, trace: Trace) -> None:
         where=found.unreadable[0] if found.unreadable else None,
     )
     trace.findings.extend(found.findings)
+    report_absent(trace, (p for c in found.captures for p in c.listed))
     for capture in found.older:
         trace.findings.add(
             "older_session",

@@ -256,3 +256,22 @@ def test_a_jax_trace_and_a_neuron_directory_are_one_process(tmp_path: Path) -> N
     assert len(trace.processes) == 1
     assert trace.findings.of_kind("process_matched_by_place") == 1
     assert trace.findings.of_kind("clocks_unrelated") == 1
+
+
+# -- compiled programs ---------------------------------------------------------------------------
+
+
+def test_programs_that_executions_name_and_nobody_kept_are_listed(tmp_path: Path) -> None:
+    directory = tmp_path / "i-0test_pid_501" / SESSION
+    rows = [
+        execution(20 * n, 5, n, model_name=f"/cache/neff_{n}.neff", process_id="501")
+        for n in range(3)
+    ]
+    write_json(directory / "system_profile.json", {"trace_events": rows})
+    assert load(tmp_path).findings.of_kind("neff_absent") == 0
+    (directory / "neff_1.neff").write_bytes(b"x")
+    trace = load(tmp_path)
+    (finding,) = (f for f in trace.findings if f.kind == "neff_absent")
+    assert finding.count == 2
+    assert "neff_0.neff, neff_2.neff" in finding.message
+    assert len(trace.executions) == 3

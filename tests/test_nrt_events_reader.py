@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from neuron_tb.converters.load import load
+from neuron_tb.converters.readers import read_file
 from neuron_tb.converters.trace import Trace
 from tests.makers import BASE_NS, write_json
 
@@ -112,3 +116,52 @@ def test_a_newer_version_is_read_and_named(tmp_path: Path) -> None:
     )
     assert trace.findings.of_kind("newer_version") == 1
     assert len(trace.slices) == 1
+
+
+# -- pairing against the rule, one event after the other ------------------------------------------
+
+PHASES = st.sampled_from(["start", "stop", "stop", "instant", "start", None, "other"])
+
+
+@st.composite
+def few_keys(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Events of so few keys and times that all of them collide."""
+    return [
+        {
+            **event(draw(st.sampled_from(["a", "b"])), "", draw(st.integers(1, 6)), None),
+            "phase": draw(PHASES),
+            "nc_idx": draw(st.sampled_from([0, 1, None])),
+            "tracking_id": draw(st.sampled_from([1, 2, "2", None])),
+        }
+        for _ in range(draw(st.integers(1, 14)))
+    ]
+
+
+def paired_one_by_one(events: list[dict[str, Any]]) -> tuple[list[tuple[int, int]], list[int]]:
+    """(start, length) of each pair and the time of every other event, nanoseconds."""
+    waiting: dict[tuple[Any, ...], list[int]] = {}
+    pairs, points = [], []
+    for one in sorted(events, key=lambda e: e["timestamp_ns"]):
+        tracking = None if one["tracking_id"] is None else int(one["tracking_id"])
+        key = (one["nc_idx"], one["event_type"], tracking)
+        time, first = one["timestamp_ns"], waiting.setdefault(key, [])
+        if one["phase"] == "start":
+            first.append(time)
+        elif one["phase"] == "stop" and first:
+            start = first.pop(0)
+            pairs.append((start, time - start))
+        else:
+            points.append(time)
+    return sorted(pairs), sorted(points + [time for times in waiting.values() for time in times])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(events=few_keys())
+def test_the_first_open_start_of_a_key_takes_the_next_stop(events: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_json(Path(folder, "events.json"), {"events": events, "data_version": 2})
+        trace = read_file(path)
+    pairs, points = paired_one_by_one(events)
+    s = trace.slices
+    assert sorted(zip(s.start_ns.tolist(), s.duration_ns.tolist(), strict=True)) == pairs
+    assert sorted(trace.instants.time_ns.tolist()) == points

@@ -32,7 +32,7 @@ _KEY, _VALUE = 1, 2
 _NAMES_OF_IDS = {b"model_id": b"model_name", b"tensor_id": b"tensor_name"}
 _MOST_DIGITS = 20
 
-Rows = NDArray[np.intp]
+Rows = NDArray[np.integer]
 
 
 @dataclass(slots=True)
@@ -49,11 +49,13 @@ class Attributes:
         """The entries of field 12; None where they are no entries of a map of text."""
         nested = events.nested.get(ATTRIBUTES)
         if nested is None:
-            return cls(np.empty(0, np.intp), [], [])
+            return cls(np.empty(0, np.int32), [], [])
         entries = scan(nested.bodies)
         if not entries.whole.all() or not entries.shapes <= {(_KEY, LENGTH), (_VALUE, LENGTH)}:
             return None
-        keys, values = _texts(entries, _KEY), _texts(entries, _VALUE)
+        one_each: dict[bytes, bytes] = {}
+        keys = [one_each.setdefault(key, key) for key in _texts(entries, _KEY)]
+        values = _texts(entries, _VALUE)
         if not all(keys):
             return None
         found = cls(nested.rows, keys, values)

@@ -79,7 +79,7 @@ def looks_like_events(scan: Scan) -> Bools:
     return plausible
 
 
-def settle(scan: Scan, attribute_rows: dict[bytes, NDArray[np.intp]]) -> Numbering:
+def settle(scan: Scan, attribute_rows: dict[bytes, NDArray[np.integer]]) -> Numbering:
     """Decide the numbering of ``scan``'s events.
 
     ``attribute_rows``: for each key of the attributes the events that have it. Raises
@@ -193,7 +193,7 @@ def _weigh_pairs(layout: _Layout, scan: Scan, types: Int64, phase: Int64, tracki
 def _weigh(
     layout: _Layout,
     scan: Scan,
-    attribute_rows: dict[bytes, NDArray[np.intp]],
+    attribute_rows: dict[bytes, NDArray[np.integer]],
     phase_number: int,
     tracking: int,
 ) -> None:

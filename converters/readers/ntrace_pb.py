@@ -69,9 +69,9 @@ def read(path: Path, context: Context) -> Trace:
     _report(builder, events, chosen)
     names = interned([f.message for f in files.values()])
     types = np.unique(scan.column(chosen.event_type))
-    texts = event_texts(scan, chosen, attributes, names)
     columns = _columns(scan, chosen, attributes, types)
-    add_events(builder, columns, [type_name(int(t)) for t in types], [], texts)
+    names_of_types = [type_name(int(t)) for t in types]
+    add_events(builder, columns, names_of_types, [], event_texts(scan, chosen, attributes, names))
     _add_samples(builder, files)
     return builder.finish({"raw_decoder": {"container": events.why, "fields": chosen.evidence}})
 

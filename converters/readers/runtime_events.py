@@ -62,9 +62,13 @@ def add_events(
     events: RuntimeEvents,
     types: Sequence[object],
     instances: Sequence[object],
-    texts: Sequence[bytes],
+    texts: list[bytes],
 ) -> None:
-    """Pair events and add them; ``texts`` are their arguments as JSON objects."""
+    """Pair events and add them.
+
+    ``texts``: their arguments as JSON objects; the list is emptied, for with a million events it
+    is large.
+    """
     timed = np.flatnonzero(events.time_ns > 0)
     builder.findings.add(
         "time_out_of_range",
@@ -80,16 +84,11 @@ def add_events(
         "events that stop before they start are shown as instants",
         int(np.count_nonzero(lengths < 0)),
     )
-    joined = [
-        b'{"start":' + texts[start] + b',"stop":' + texts[stop] + b"}"
-        for start, stop in zip(paired.start.tolist(), paired.stop.tolist(), strict=True)
-    ]
-    joined += [texts[point] for point in paired.points.tolist()]
+    text, text_lengths = _joined(texts, paired)
     first = np.concatenate([paired.start, paired.points])
     rows = events.take(first)
     ends = events.take(np.concatenate([paired.stop, paired.points]))
     kinds, kind_of_row = _kinds(rows, types, instances)
-    text_lengths = np.fromiter(map(len, joined), np.int64, len(joined))
     builder.add_table(
         kinds,
         kind_of_row,
@@ -97,7 +96,7 @@ def add_events(
         np.concatenate([lengths, np.full(len(paired.points), NONE, np.int64)]),
         _either(rows.sequence_id, ends.sequence_id),
         _either(rows.exec_id, ends.exec_id),
-        (b"".join(joined), text_lengths),
+        (text, text_lengths),
         [],
     )
 
@@ -133,6 +132,17 @@ def _pair(events: RuntimeEvents, order: NDArray[np.intp], builder: NeuronTraceBu
     )
     points = others[np.argsort(position[others], kind="stable")]
     return _Paired(start[in_time], stop[in_time], points)
+
+
+def _joined(texts: list[bytes], paired: _Paired) -> tuple[bytes, Int64]:
+    """The arguments of pairs, which are those of both events, and of points; and their lengths."""
+    joined: list[bytes] = []
+    for start, stop in zip(paired.start.tolist(), paired.stop.tolist(), strict=True):
+        joined.append(b'{"start":' + texts[start] + b',"stop":' + texts[stop] + b"}")
+        texts[start] = texts[stop] = b""
+    joined += [texts[point] for point in paired.points.tolist()]
+    texts.clear()
+    return b"".join(joined), np.fromiter(map(len, joined), np.int64, len(joined))
 
 
 def _without_start(starts: Bools, stops: Bools, key: NDArray[np.intp]) -> Bools:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.trace import Bools, Int64, UInt8
+from neuron_tb.converters.trace import Bools, Int32, Int64, UInt8
 
 UInt64 = NDArray[np.uint64]
 
@@ -52,7 +52,7 @@ class Spans:
 class Scalars:
     """The varint or fixed fields of one number: the row of each, and its bits."""
 
-    rows: NDArray[np.intp]
+    rows: Int32
     values: UInt64
 
 
@@ -60,7 +60,7 @@ class Scalars:
 class Nested:
     """The length-delimited fields of one number: the row of each, and its body."""
 
-    rows: NDArray[np.intp]
+    rows: Int32
     bodies: Spans
 
 
@@ -114,12 +114,13 @@ def scan(messages: Spans) -> Scan:
     nested: dict[int, list[Nested]] = {}
     for first in range(0, len(messages), _CHUNK):
         part = messages.take(slice(first, first + _CHUNK))
-        for rows, number, wire, values, starts, ends in _fields(part, whole[first:]):
+        for found, number, wire, values, starts, ends in _fields(part, whole[first:]):
+            rows = (found + first).astype(np.int32)
             if wire == LENGTH:
                 bodies = Spans(messages.data, starts, ends)
-                nested.setdefault(number, []).append(Nested(rows + first, bodies))
+                nested.setdefault(number, []).append(Nested(rows, bodies))
             else:
-                scalars.setdefault((number, wire), []).append(Scalars(rows + first, values))
+                scalars.setdefault((number, wire), []).append(Scalars(rows, values))
     return Scan(
         whole,
         {key: _joined_scalars(parts) for key, parts in scalars.items()},
