@@ -56,8 +56,9 @@ bench: $(VENV)/bench.stamp
 bench-quick: $(VENV)/tests.stamp
 	$(BIN)/python -m benchmarks --quick
 
-# The README's two pictures, made anew by the browser tests; needs Chromium.
+# The README's pictures, made anew, two of them by the browser tests; needs Chromium.
 pictures: $(VENV)/tests.stamp
+	$(BIN)/neuron-tb roofline samples/engines --plot docs/images/roofline.png
 	NEURON_TB_SCREENSHOTS=docs/images $(BIN)/python -m pytest -m browser
 
 clean:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import neuron_tb
+from neuron_tb.samples.engines import make as engines
 from neuron_tb.samples.rmsnorm import make as rmsnorm
 from neuron_tb.samples.training import make as training
 
@@ -98,14 +99,16 @@ def operator_names(trace: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def every_trace(samples: Path) -> list[Path]:
     found = traces_below(samples)
-    assert len(found) == 5
+    assert len(found) == 6
     return found
 
 
 # -- the files ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", [rmsnorm, training], ids=["rmsnorm", "training"])
+@pytest.mark.parametrize(
+    "script", [rmsnorm, training, engines], ids=["rmsnorm", "training", "engines"]
+)
 def test_the_script_writes_the_shipped_bytes(script: Any, samples: Path, tmp_path: Path) -> None:
     shipped = samples / script.__name__.split(".")[-2]
     written = script.make(tmp_path)
@@ -117,14 +120,14 @@ def test_the_script_writes_the_shipped_bytes(script: Any, samples: Path, tmp_pat
 
 def test_every_file_says_that_it_is_synthetic(samples: Path) -> None:
     files = list(samples.rglob("*.json"))
-    assert len(files) == 9
+    assert len(files) == 12
     for path in files:
         document = read(path)
         assert "not a measurement" in document["synthetic"]
         rows = document.get("trace_event", []) + document.get("trace_events", [])
         assert {row["instance_id"][:12] for row in rows} <= {"i-0synthetic"}
         assert path.stat().st_size < 300_000
-    for readme in ("README.md", "rmsnorm/README.md", "training/README.md"):
+    for readme in ("README.md", "rmsnorm/README.md", "training/README.md", "engines/README.md"):
         assert "measure" in (samples / readme).read_text()
 
 
@@ -276,7 +279,7 @@ def test_both_spellings_of_the_row_list_occur(samples: Path) -> None:
         for key in read(path)
         if key.startswith("trace_event")
     )
-    assert keys == {"trace_events": 2, "trace_event": 2}
+    assert keys == {"trace_events": 2, "trace_event": 3}
 
 
 # -- training -------------------------------------------------------------------------------
@@ -399,3 +402,16 @@ def test_every_execution_is_measured_linked_and_in_a_step(capture: str, samples:
     assert launches == {"nrta_execute_schedule"}
     assert not trace.findings
     assert all("not a measurement" in metadata["synthetic"] for metadata in trace.metadata)
+
+
+# -- engines --------------------------------------------------------------------------------
+
+
+def test_the_engines_sample_is_placed_by_the_device_clock_and_memory_bound(samples: Path) -> None:
+    trace = neuron_tb.load(samples / "engines")
+    (profile,) = (p for m in trace.metadata for p in m.get("device_profiles", ()))
+    assert (profile["placed"], profile["bound_ns"]) == ("device_clock", 0)
+    (roof,) = neuron_tb.roofline(trace).profiles
+    assert roof.verdict == "memory-bound"
+    assert roof.value("peak_flops") == engines.PEAK
+    assert not neuron_tb.roofline(trace).findings

@@ -59,8 +59,7 @@ def sniff(document: Document) -> bool:
     if any(table_of_key(key) == "" for key in document.keys):
         return False
     return _is_summary(document) or any(
-        table_of_key(key) in MARKS and bytes(raw).lstrip()[:1] == b"["
-        for key, raw in document.keys.items()
+        table_of_key(key) in MARKS and _opening(raw) == b"[" for key, raw in document.keys.items()
     )
 
 
@@ -74,8 +73,17 @@ def open_json(document: Document) -> DeviceTables:
     if _is_summary(document):
         loaders = _of_summary(document)
     else:
-        loaders = {table_of_key(key): _loader(document, key) for key in document.keys}
+        loaders = {
+            table_of_key(key): _loader(document, key)
+            for key, raw in document.keys.items()
+            if _opening(raw) in (b"[", b"{")
+        }
     return DeviceTables(profile_name(document.path), document.path, loaders)
+
+
+def _opening(raw: msgspec.Raw) -> bytes:
+    """The first character of a value, which may be large."""
+    return memoryview(raw)[:64].tobytes().lstrip()[:1]
 
 
 def _loader(document: Document, key: str) -> Loader:

@@ -66,9 +66,13 @@ def _draw(axes: Axes, profiles: Sequence[Profile]) -> None:
             color=_ROOF,
         )
         axes.annotate(
-            f"ridge {ridge:,.4g} FLOP/B", (ridge, low * bandwidth), rotation=90, ha="right",
-            va="bottom", fontsize="small", color=_ROOF,
-        )  # fmt: skip
+            f"ridge {ridge:,.4g} FLOP/B",
+            (ridge, peak),
+            xytext=(5, -12),
+            textcoords="offset points",
+            fontsize="small",
+            color=_ROOF,
+        )
     for profile in profiles:
         at, done = (profile.value(key) or 0.0 for key in _NEEDED[:2])
         share = 100 * done / (profile.value("attainable_flops") or done)
@@ -79,7 +83,7 @@ def _draw(axes: Axes, profiles: Sequence[Profile]) -> None:
     axes.set_xlim(low, high)
     axes.set_xlabel("Arithmetic intensity (FLOP per HBM byte)")
     axes.set_ylabel("FLOP/s of the Tensor engine, without transposes")
-    axes.legend(loc="lower right", fontsize="small")
+    axes.figure.legend(loc="outside lower center", fontsize="small")
     sources = {profile.figures["peak_flops"].source or "" for profile in profiles}
     axes.set_title(f"Roofline (peak: {'; '.join(sorted(sources))})", fontsize="small", wrap=True)
 
