@@ -127,13 +127,15 @@ class Ragged:
         values: Int64 = np.frombuffer(parsed.buffers()[1], np.int64)[: len(self)]
         return values
 
-    def tobytes(self) -> bytes:
-        """All rows, one after the other."""
+    def view(self) -> memoryview:
+        """All rows, one after the other, not copied."""
         bounds = self._bounds()
         data = self.array.buffers()[2]
-        if data is None:
-            return b""
-        return bytes(memoryview(data)[int(bounds[0]) : int(bounds[-1])])
+        return memoryview(data or b"")[int(bounds[0]) : int(bounds[-1])]
+
+    def tobytes(self) -> bytes:
+        """All rows, one after the other."""
+        return bytes(self.view())
 
     def _bounds(self) -> Int64:
         offset, n = self.array.offset, len(self.array)

@@ -37,6 +37,7 @@ LEGS = (
         (
             ".",
             "click==8.2.0",
+            "isal==1.5.*",
             "msgspec==0.23.0",
             "numpy==1.26.*",
             "protobuf==4.25.*",
