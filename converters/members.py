@@ -56,7 +56,21 @@ class Members:
 
     def value(self, shape: Shape, number: int) -> Ragged:
         """The texts of one member's values in all objects of a shape."""
-        return self.between(shape, number, number)
+        return self.values(shape.first + number)
+
+    def find(self, key: bytes) -> tuple[NDArray[np.intp], Int64]:
+        """The objects that have a key, and the members that it is."""
+        rows, numbers = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
+        for shape in self.shapes:
+            if key in shape.keys:
+                rows.append(shape.rows)
+                numbers.append(shape.first + shape.keys.index(key))
+        return np.concatenate(rows), np.concatenate(numbers)
+
+    def values(self, member: Int64) -> Ragged:
+        """The texts of members' values."""
+        start = self.start[member]
+        return Ragged.ranges(self.text, start, self.end[member] - start)
 
     def between(self, shape: Shape, first: int, last: int, keys: bool = False) -> Ragged:
         """The text from one member to another, with the first one's key or from its value."""

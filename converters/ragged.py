@@ -5,7 +5,7 @@ Arrow does the copying, one block of memory for all rows; there is no Python obj
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_ROWS_AT_ONCE = 1 << 14
 _BYTES = pa.large_binary()
 _TYPES = {
     "i1": pa.int8(),
@@ -163,6 +164,12 @@ def decimals(values: NDArray[Any]) -> Ragged:
 def stacked(parts: Sequence[Ragged]) -> Ragged:
     """The rows of all parts, in order."""
     return Ragged(pa.concat_arrays([part.array for part in parts]))
+
+
+def chunks(count: int) -> Iterator[slice]:
+    """Rows to be worked on at once, so that their columns and texts stay a few megabytes."""
+    for first in range(0, count, _ROWS_AT_ONCE):
+        yield slice(first, min(first + _ROWS_AT_ONCE, count))
 
 
 def distinct_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

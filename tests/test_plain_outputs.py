@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neuron_tb.converters import ragged
 from neuron_tb.converters.load import load
 from neuron_tb.converters.members import Members
 from neuron_tb.converters.trace import Trace
 from neuron_tb.converters.writers import (
     Destination,
-    chrome_json,
     edits,
     kineto,
     perfetto,
@@ -159,8 +159,7 @@ def test_odd_arguments_are_the_same_both_ways(
 def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_kineto(tmp_path / "trace.json", odd_events(7, 120))
     whole = all_texts(load(source), tmp_path / "whole")
-    monkeypatch.setattr(chrome_json, "_ROWS_AT_ONCE", 37)
-    monkeypatch.setattr(perfetto, "_CHUNK", 41)
+    monkeypatch.setattr(ragged, "_ROWS_AT_ONCE", 37)
     parts = all_texts(load(source), tmp_path / "parts")
     assert list(parts) == list(whole)
     for name, said in whole.items():

@@ -42,7 +42,6 @@ _SECOND_NS = 1_000_000_000
 _DECIMALS = Ragged.of([b".%03d" % n for n in range(1000)])
 _OWN_KEYS = ("traceEvents", "baseTimeNanoseconds", METADATA_KEY)
 
-_ROWS_AT_ONCE = 1 << 14
 _LARGEST_WHOLE = 1e15
 """Whole numbers below this one are written without an exponent."""
 
@@ -150,12 +149,6 @@ def doubles(values: Float64) -> Ragged:
     text = decimals(values)
     whole = np.flatnonzero((np.floor(values) == values) & (np.abs(values) < _LARGEST_WHOLE))
     return text.replaced(whole, joined(decimals(values[whole].astype(np.int64)), b".0"))
-
-
-def chunks(count: int) -> Iterator[slice]:
-    """Rows to be written at once: that many are a few megabytes of text."""
-    for first in range(0, count, _ROWS_AT_ONCE):
-        yield slice(first, min(first + _ROWS_AT_ONCE, count))
 
 
 class Places:

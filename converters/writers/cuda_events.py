@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.ragged import Ragged, decimals, distinct_rows
+from neuron_tb.converters.ragged import Ragged, chunks, decimals, distinct_rows
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -31,7 +31,6 @@ from neuron_tb.converters.trace import (
 )
 from neuron_tb.converters.writers.chrome_json import (
     EventFile,
-    chunks,
     counter_lines,
     doubles,
     finite_counters,

@@ -282,25 +282,10 @@ class _Found:
             else:
                 self.empty[shape.rows] = True
 
-    def members(self, key: str) -> tuple[NDArray[np.intp], Int64]:
-        """The rows that have a key, and the members that it is."""
-        wanted = key.encode()
-        rows, numbers = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
-        for shape in self.apart.shapes:
-            if wanted in shape.keys:
-                rows.append(shape.rows)
-                numbers.append(shape.first + shape.keys.index(wanted))
-        return np.concatenate(rows), np.concatenate(numbers)
-
-    def values(self, member: Int64) -> Ragged:
-        """The JSON texts of members' values."""
-        start = self.apart.start[member]
-        return Ragged.ranges(self.apart.text, start, self.apart.end[member] - start)
-
     def have(self, key: str) -> Bools:
         """Which rows have a key."""
         found = np.zeros(len(self.plain), np.bool_)
-        found[self.members(key)[0]] = True
+        found[self.apart.find(key.encode())[0]] = True
         return found
 
 
@@ -322,11 +307,11 @@ class _Insertions:
 
     def rename(self, rename: _Rename, rows: NDArray[np.intp]) -> None:
         """Call a key ``source key`` where it applies."""
-        mine, member = self._found.members(rename.key)
+        mine, member = self._found.apart.find(rename.key.encode())
         applies = rename.rows[rows[mine]]
         mine, member = mine[applies], member[applies]
         if rename.unless and len(mine):
-            kept = self._found.values(member).match(rename.unless)
+            kept = self._found.apart.values(member).match(rename.unless)
             mine, member = mine[~kept], member[~kept]
         self._rename(rename.key, mine, member)
 
@@ -335,15 +320,15 @@ class _Insertions:
         found = self._found
         present = added.present(rows) & found.plain
         if added.key == EXTERNAL_ID:
-            mine, member = found.members(_OTHER_EXTERNAL_ID)
+            mine, member = found.apart.find(_OTHER_EXTERNAL_ID.encode())
             self._rename(_OTHER_EXTERNAL_ID, mine[present[mine]], member[present[mine]])
-        mine, member = found.members(added.key)
+        mine, member = found.apart.find(added.key.encode())
         mine, member = mine[present[mine]], member[present[mine]]
         if not added.retains:
             self.clash[mine] = True
         elif len(mine):
             self.clash[mine] |= self._renamed.get(added.key, self._nowhere)[mine]
-            differs = found.values(member).differ(added.values(rows[mine]))
+            differs = found.apart.values(member).differ(added.values(rows[mine]))
             self._rename(added.key, mine[differs], member[differs])
             present[mine[~differs]] = False
         here = np.flatnonzero(present)

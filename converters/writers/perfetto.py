@@ -27,7 +27,7 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED
 from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.output import refuse_overwrite, replacing_file
-from neuron_tb.converters.ragged import Ragged, distinct_rows
+from neuron_tb.converters.ragged import Ragged, chunks, distinct_rows
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -71,8 +71,6 @@ _REALTIME, _BOOTTIME = 1, 6
 _SNAPSHOT_NS = 10**18
 """A moment in 2001; snapshots do not widen the time range that viewers show."""
 _NO_ROWS = np.empty(0, np.intp)
-_CHUNK = 1 << 15
-"""Events encoded at once: bounds the memory, and the columns stay in the processor's cache."""
 
 
 def write(trace: Trace, destination: Destination) -> list[Written]:
@@ -265,16 +263,16 @@ class _Sequence:
         yield _packet(self._first + wire.encode_field(_INTERNED, self._interned_names()))
         for descriptor in self._rows.descriptors:
             yield _packet(self._later + wire.encode_field(_DESCRIPTOR, descriptor))
-        for rows in _chunks(self._slices):
+        for rows in (self._slices[part] for part in chunks(len(self._slices))):
             yield from self._slice_packets(rows)
-        for rows in _chunks(self._instants):
+        for rows in (self._instants[part] for part in chunks(len(self._instants))):
             instants = self._trace.instants.take(rows)
             names = self._name_iids[instants.name]
             uuids = self._writer.uuids_of_tracks(instants.track)
             yield from self._instant_packets(instants, uuids, names, instants.category)
-        for rows in _chunks(self._memory):
+        for rows in (self._memory[part] for part in chunks(len(self._memory))):
             yield from self._memory_packets(self._trace.memory.take(rows))
-        for rows in _chunks(self._counters):
+        for rows in (self._counters[part] for part in chunks(len(self._counters))):
             counters = self._trace.counters.take(rows)
             uuids = self._writer.uuids_of_tracks(counters.track)
             value = wire.double_field(_DOUBLE, counters.value)
@@ -521,11 +519,6 @@ def _type(kind: int, count: int) -> Rows:
 
 def _packet(body: bytes) -> bytes:
     return wire.encode_field(_PACKET, body)
-
-
-def _chunks(rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    for first in range(0, len(rows), _CHUNK):
-        yield rows[first : first + _CHUNK]
 
 
 def _by_time(keep: Bools, time_ns: Int64) -> NDArray[np.intp]:

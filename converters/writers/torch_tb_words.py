@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from neuron_tb.converters.ragged import chunks
 from neuron_tb.converters.trace import NONE, Bools, Int32, Trace
-from neuron_tb.converters.writers.chrome_json import chunks
 from neuron_tb.converters.writers.cuda_events import Events
 from neuron_tb.converters.writers.cuda_words import collective
 

@@ -15,6 +15,8 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,18 +163,21 @@ class _HostFile:
 
     def write(self, path: Path, with_warnings: bool) -> None:
         """Write the file; arguments stay out when it would be longer than protobuf allows."""
-        space = self.space()
-        parts = list(space.parts())
-        if sum(map(len, parts)) > LARGEST_FILE:
+        with TemporaryFile(dir=path.parent) as spool:
+            self._write(path, spool, with_warnings)
+
+    def _write(self, path: Path, spool: BinaryIO, with_warnings: bool) -> None:
+        space = self.space(spool)
+        if len(space) > LARGEST_FILE:
             self.run.findings.add(
                 "arguments_left_out",
                 "files would be longer than the 2 GiB that XProf can read; arguments were left out",
                 where=path.name,
             )
             self.with_arguments = False
-            space = self.space()
-            parts = list(space.parts())
-        if sum(map(len, parts)) > LARGEST_FILE:
+            spool.truncate(0)
+            space = self.space(spool)
+        if len(space) > LARGEST_FILE:
             raise NeuronTbError(
                 f"{path.name} would be longer than the 2 GiB that XProf can read; convert a "
                 "shorter capture, or fewer processes at once."
@@ -181,19 +186,20 @@ class _HostFile:
         if with_warnings:
             space.warnings += self.run.warnings()
         with replacing_file(path) as file:
-            file.writelines(parts)
+            file.writelines(space.parts())
             file.writelines(space.tail())
 
-    def space(self) -> Space:
-        """The whole file, without the run's warnings."""
+    def space(self, spool: BinaryIO) -> Space:
+        """The whole file, without the run's warnings; its events wait in ``spool``."""
         self.findings = Findings()
         self.slices = self.events = self.operators = self.operator_ns = 0
         samples = Samples(self.run, self._labels, self.processes, self.devices, self.findings)
-        host = Plane(HOST_PLANE, 0, shared=True, owner=self._owner())
+        host = Plane(HOST_PLANE, 0, shared=True, owner=self._owner(), spool=spool)
         planes: list[Plane] = []
         for number, device in enumerate(self.devices):
-            core = Plane(f"/device:TPU:{number}", number)
-            custom = Plane(f"/device:CUSTOM:{self._labels.device(device)}", number)
+            core = Plane(f"/device:TPU:{number}", number, spool=spool)
+            name = f"/device:CUSTOM:{self._labels.device(device)}"
+            custom = Plane(name, number, spool=spool)
             self._fill_core(core, device, number)
             self._fill_custom(custom, device)
             line = _COUNTERS if core else LAST_LINE

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.hardware import SOURCE, Chip, Peaks, peaks_per_logical_core
+from neuron_tb.converters.members import members
+from neuron_tb.converters.ragged import chunks
 from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
 from neuron_tb.converters.writers import xprof_plan as plans
 from neuron_tb.converters.writers.xspace import Plane, Stat, Text
@@ -128,6 +130,9 @@ class Rows:
         )
 
 
+_RECORDED = ("Input Dims", "Input type")
+
+
 @dataclass(frozen=True, slots=True)
 class Shapes:
     """The operators' recorded shapes: texts, and for each row of the placement which it has."""
@@ -138,40 +143,49 @@ class Shapes:
 
     @classmethod
     def of(cls, trace: Trace, operators: Int32) -> Shapes:
-        """Decodes the arguments of each operator once (one Python call per operator)."""
-        numbers: dict[bytes, int] = {}
+        """Takes the arguments of each operator apart once."""
         used, inverse = np.unique(operators, return_inverse=True)
-        found = np.full((len(used), 2), NONE, np.int64)
-        for place, row in enumerate(used.tolist()):
-            raw = b"" if row == NONE else trace.raw_args(row)
-            if b'"Input ' not in raw:
-                continue
-            try:
-                shapes = _decode_shapes(raw)
-            except msgspec.DecodeError:
-                continue
-            for column, value in enumerate((shapes.dims, shapes.types)):
-                if bytes(value):
-                    found[place, column] = numbers.setdefault(bytes(value), len(numbers))
-        texts = [text.decode("utf-8", "replace") for text in numbers]
-        return cls(texts, found[inverse, 0], found[inverse, 1])
+        known = np.flatnonzero(used != NONE)
+        numbers: dict[bytes, int] = {}
+        found = np.full((len(used), len(_RECORDED)), NONE, np.int64)
+        starts, lengths = trace.slices.args_start[used], trace.slices.args_length[used]
+        for places in (known[part] for part in chunks(len(known))):
+            texts = trace.arguments.joined(starts[places], lengths[places])
+            apart = members(texts, lengths[places])
+            for column, key in enumerate(_RECORDED):
+                rows, member = apart.find(key.encode())
+                distinct, index = apart.values(member).distinct()
+                codes = [numbers.setdefault(text, len(numbers)) for text in distinct]
+                found[places[rows], column] = np.array(codes, np.int64)[index]
+            for place in places[apart.others].tolist():
+                for column, value in enumerate(_recorded(trace.raw_args(int(used[place])))):
+                    if value:
+                        found[place, column] = numbers.setdefault(value, len(numbers))
+        texts_of = [text.decode("utf-8", "replace") for text in numbers]
+        return cls(texts_of, found[inverse, 0], found[inverse, 1])
 
     def stats(self, plane: Plane, rows: NDArray[np.intp]) -> list[Stat]:
         """The two stats of these rows of the placement."""
         stats = []
-        for name, column in (("Input Dims", self.dims[rows]), ("Input type", self.types[rows])):
+        for name, column in zip(_RECORDED, (self.dims[rows], self.types[rows]), strict=True):
             used, inverse = np.unique(column, return_inverse=True)
             ids = plane.texts("" if n == NONE else self.texts[n] for n in used.tolist())
             stats.append(Stat(name, ids[inverse], column != NONE, refers=True))
         return stats
 
 
-class _Recorded(msgspec.Struct):
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
-    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b""))
+def _recorded(arguments: bytes) -> list[bytes]:
+    """The recorded shapes of one operator, as JSON text."""
+    if b'"Input ' not in arguments:
+        return []
+    try:
+        values = _decode_object(arguments)
+    except msgspec.DecodeError:
+        return []
+    return [bytes(values.get(key, b"")) for key in _RECORDED]
 
 
-_decode_shapes = msgspec.json.Decoder(_Recorded).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _where_drawn(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -8,8 +8,10 @@ a stat's type follows its column's dtype (int64, uint64 or double).
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,10 @@ from numpy.typing import NDArray
 from neuron_tb.converters import wire
 from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.identity import stable_hash
+from neuron_tb.converters.ragged import chunks
 from neuron_tb.converters.trace import Bools, Int64
 
-_ROWS_AT_ONCE = 1 << 15
-"""Events encoded together: bounds the memory of the column blocks."""
+_PIECE = 1 << 20
 
 PICOSECONDS = 1000
 """Picoseconds per nanosecond."""
@@ -116,9 +118,18 @@ class Plane:
     ``shared``: planes of this name are joined when ranks that were converted apart are merged.
     Their ids are hashes of the names, equal in all files; ``owner`` keeps the ids of labels
     (:meth:`text` and :meth:`event` with ``label``), which differ from rank to rank, apart.
+
+    ``spool``: a file in which encoded events wait; without one they wait in memory.
     """
 
-    def __init__(self, name: str, plane_id: int, shared: bool = False, owner: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        plane_id: int,
+        shared: bool = False,
+        owner: str = "",
+        spool: BinaryIO | None = None,
+    ) -> None:
         self.name = name
         self._id = plane_id
         self._shared, self._owner = shared, owner
@@ -127,10 +138,12 @@ class Plane:
         self._stats: dict[str, int] = {}
         self._events: list[bytes] = []
         self._own_stats: list[bytes] = []
-        self._lines: list[tuple[bytes, list[bytes]]] = []
+        self._lines: list[tuple[bytes, int, int]] = []
+        self._spool: BinaryIO = io.BytesIO() if spool is None else spool
         self.text("group_id")
 
     def __bool__(self) -> bool:
+        """Whether the plane has any line."""
         return bool(self._lines)
 
     def text(self, text: str, label: bool = False) -> int:
@@ -182,28 +195,46 @@ class Plane:
         header = wire.encode_field(1, number) + wire.encode_field(2, name)
         if display_name and display_name != name:
             header += wire.encode_field(11, display_name)
-        chunks = [
-            self._encode(events.take(slice(first, first + _ROWS_AT_ONCE)))
-            for first in range(0, len(events), _ROWS_AT_ONCE)
-        ]
-        self._lines.append((header, chunks))
+        start = self._spool.seek(0, io.SEEK_END)
+        for part in chunks(len(events)):
+            self._spool.write(self._encode(events.take(part)))
+        length = self._spool.tell() - start
+        self._lines.append((_prefix(3, len(header) + length) + header, start, length))
 
     def parts(self) -> Iterator[bytes]:
         """The plane's bytes, as field ``planes`` of the space, in pieces."""
-        body = [wire.encode_field(1, self._id), wire.encode_field(2, self.name)]
-        for header, chunks in self._lines:
-            length = len(header) + sum(map(len, chunks))
-            body += [_prefix(3, length), header, *chunks]
-        body += [wire.encode_field(4, entry) for entry in self._events]
-        body += [
+        head, tail = self._around()
+        yield _prefix(1, self._length(head, tail)) + head
+        for header, start, length in self._lines:
+            yield header
+            self._spool.seek(start)
+            while length:
+                piece = self._spool.read(min(length, _PIECE))
+                yield piece
+                length -= len(piece)
+        yield tail
+
+    def __len__(self) -> int:
+        """How many bytes :meth:`parts` are."""
+        length = self._length(*self._around())
+        return len(_prefix(1, length)) + length
+
+    def _length(self, head: bytes, tail: bytes) -> int:
+        lines = sum(len(header) + length for header, _, length in self._lines)
+        return len(head) + lines + len(tail)
+
+    def _around(self) -> tuple[bytes, bytes]:
+        """What stands before the lines, and what behind them."""
+        head = wire.encode_field(1, self._id) + wire.encode_field(2, self.name)
+        tail = [wire.encode_field(4, entry) for entry in self._events]
+        tail += [
             wire.encode_field(
                 5, _map_entry(i, wire.encode_field(1, i) + wire.encode_field(2, text))
             )
             for text, i in self._stats.items()
         ]
-        body += [wire.encode_field(6, stat) for stat in self._own_stats]
-        yield _prefix(1, sum(map(len, body)))
-        yield from body
+        tail += [wire.encode_field(6, stat) for stat in self._own_stats]
+        return head, b"".join(tail)
 
     def _free(self, key: tuple[object, ...], label: bool) -> int:
         number = len(_SHARED_STATS) + stable_hash(*key, bits=_SHARED_BITS)
@@ -257,6 +288,10 @@ class Space:
     host: str
     planes: list[Plane] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """How many bytes :meth:`parts` are."""
+        return sum(map(len, self.planes))
 
     def parts(self) -> Iterator[bytes]:
         """The bytes of the planes, in pieces."""
