@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -254,3 +255,24 @@ def test_the_viewers_own_code_opens_a_merged_run(cluster: Path, tmp_path: Path) 
     merge(*apart(cluster, tmp_path), out=tmp_path / "merged")
     report = CliRunner().invoke(main, ["check", str(tmp_path / "merged")])
     assert report.exit_code == 0, report.output
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_gives_the_same_run(
+    cluster: Path, together: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    conversion = convert(cluster, out=tmp_path, run=RUN, engine="ray")
+    assert_same(decoded.run(tmp_path, RUN), together)
+    assert conversion.failed == []
+
+
+def test_without_ray_a_sentence_tells_how_to_get_it(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(NeuronTbError, match=r"pip install 'neuron-tb\[ray\]'"):
+        convert(cluster, out=tmp_path, engine="ray")
+    with pytest.raises(NeuronTbError, match="there is no engine"):
+        convert(cluster, out=tmp_path, engine="spark")
+    assert list(tmp_path.iterdir()) == []
