@@ -6,16 +6,24 @@ import gzip
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import neuron_tb
 from neuron_tb.commands import main
 from neuron_tb.converters.convert import convert
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.joining import Part
 from neuron_tb.converters.merge import merge
+from neuron_tb.converters.targets import TARGETS
+from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.unit import write_all
+from neuron_tb.converters.writers import Destination
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.makers import BASE_NS, operator, step, write_kineto
@@ -276,3 +284,41 @@ def test_without_ray_a_sentence_tells_how_to_get_it(
     with pytest.raises(NeuronTbError, match="there is no engine"):
         convert(cluster, out=tmp_path, engine="spark")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("later_ns", [1_234_567_891, -987_654_321, 400, -(10**18) - 7])
+def test_a_rank_can_be_moved_in_time_while_it_is_joined(
+    cluster: Path, tmp_path: Path, later_ns: int
+) -> None:
+    """As if its clock had been right when it was recorded."""
+    first, second = sorted(cluster.iterdir())[:2]
+    convert(first, out=tmp_path / "a", run=RUN)
+    convert(second, out=tmp_path / "b", run=RUN)
+    trace = moved(neuron_tb.load(second), later_ns)
+    write_all(trace, Destination(tmp_path / "c", RUN), list(TARGETS))
+    for name, parts in (("moved", ("a", "b")), ("expected", ("a", "c"))):
+        for target in TARGETS.values():
+            files = [
+                Part(path, later_ns=later_ns if part == "b" else 0)
+                for part in parts
+                for path in sorted((tmp_path / part).rglob("*"))
+                if path.is_file() and target.path(tmp_path / part, RUN) in (path, path.parent)
+            ]
+            joiner = import_module(target.joiner).join
+            assert joiner(files, Destination(tmp_path / name, RUN))
+    expected = decoded.run(tmp_path / "expected", RUN)
+    if later_ns < -(10**18):
+        # XProf ends after 106 days.
+        expected = {k: v for k, v in expected.items() if "xplane" not in k}
+    actual = {k: v for k, v in decoded.run(tmp_path / "moved", RUN).items() if k in expected}
+    assert_same(actual, expected)
+
+
+def moved(trace: Trace, later_ns: int) -> Trace:
+    return replace(
+        trace,
+        slices=replace(trace.slices, start_ns=trace.slices.start_ns + later_ns),
+        instants=replace(trace.instants, time_ns=trace.instants.time_ns + later_ns),
+        counters=replace(trace.counters, time_ns=trace.counters.time_ns + later_ns),
+        memory=replace(trace.memory, time_ns=trace.memory.time_ns + later_ns),
+    )

@@ -15,10 +15,14 @@ from neuron_tb.converters.writers import Destination, Written
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file to be joined: where it is, and whether it may be moved away from there."""
+    """A file to be joined: where it is, and whether it may be moved away from there.
+
+    ``later_ns``: by how much its times move, because its host's clock was found to be behind.
+    """
 
     path: Path
     movable: bool = False
+    later_ns: int = 0
 
 
 Joiner = Callable[[Sequence[Part], Destination], list[Written]]

@@ -16,6 +16,8 @@ from neuron_tb.converters.writers.chrome_json import GZIP_LEVEL, METADATA_KEY
 
 _EVENTS = '"traceEvents": ['
 _LARGEST_HEAD = 1 << 26
+_OWN_TIME = '"first physical core ns"'
+_OWN_TIMES = re.compile(r'("first physical core ns": ?\[)(\d+)')
 _TIME = re.compile(r'"ts": (\d+)\.(\d{3})')
 
 
@@ -46,8 +48,14 @@ def identity_of(head: Mapping[str, Any]) -> Identity | None:
     return Identity.of(head[METADATA_KEY].get("process"))
 
 
-def rewrite(source: Path, target: Path, head: Mapping[str, Any], later_ns: int) -> None:
-    """Copy a file with another head and all its times ``later_ns`` later after its base."""
+def rewrite(
+    source: Path, target: Path, head: Mapping[str, Any], later_ns: int, moved_ns: int
+) -> None:
+    """Copy a file with another head and all its times ``later_ns`` later after its base.
+
+    ``moved_ns``: by how much they are later on the time line, which a writer's own arguments that
+    are times follow.
+    """
     with (
         gzip.open(source, "rt", encoding="latin-1", newline="\n") as old,
         gzip.open(target, "wt", GZIP_LEVEL, encoding="latin-1", newline="\n") as new,
@@ -58,13 +66,16 @@ def rewrite(source: Path, target: Path, head: Mapping[str, Any], later_ns: int) 
         new.write("{\n")
         new.writelines(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
         new.write(_EVENTS + "\n")
-        if not later_ns:
+        if not later_ns and not moved_ns:
             new.writelines(old)
             return
         # An event stands on one line, its time before its arguments, and in its name no bare
         # quotation mark: the first match is the time.
         for line in old:
-            new.write(_TIME.sub(lambda match: _moved(match, later_ns), line, count=1))
+            line = _TIME.sub(lambda match: _moved(match, later_ns), line, count=1)
+            if moved_ns and _OWN_TIME in line:
+                line = _OWN_TIMES.sub(lambda m: f"{m[1]}{int(m[2]) + moved_ns}", line)
+            new.write(line)
 
 
 def _moved(match: re.Match[str], later_ns: int) -> str:

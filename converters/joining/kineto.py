@@ -11,7 +11,7 @@ from neuron_tb.converters.joining.files import take
 from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
-from neuron_tb.converters.writers.chrome_json import METADATA_KEY
+from neuron_tb.converters.writers.chrome_json import LARGEST_TIME_US, METADATA_KEY
 from neuron_tb.converters.writers.kineto import TARGET, ranks_of, refuse_foreign_files
 
 _BASE = "baseTimeNanoseconds"
@@ -20,8 +20,8 @@ _BASE = "baseTimeNanoseconds"
 def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     """Write ``OUT/kineto/RUN/rankN.trace.json.gz``, one file per process.
 
-    HTA compares the times of ranks without a look at their bases: all get the earliest one. A
-    process without a rank gets the lowest free number.
+    HTA compares the times of ranks without a look at their bases: all get the earliest one,
+    as far as doubles go. A process without a rank gets the lowest free number.
     """
     folder = destination.out / TARGET / destination.run
     refuse_overwrite(folder, destination.force)
@@ -29,7 +29,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     found = [(_identity(head), part, head) for part in files for head in [head_of(part.path)]]
     found.sort(key=lambda item: item[0].order)
     ranks = ranks_of([identity.rank for identity, _, _ in found])
-    bases = [head[_BASE] for _, _, head in found if isinstance(head.get(_BASE), int)]
+    bases = [head[_BASE] + part.later_ns for _, part, head in found if _has_base(head)]
     written = []
     with replacing_directory(folder) as temporary:
         for rank, (_, part, head) in zip(ranks, found, strict=True):
@@ -39,6 +39,10 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     return written
 
 
+def _has_base(head: dict[str, Any]) -> bool:
+    return isinstance(head.get(_BASE), int)
+
+
 def _identity(head: dict[str, Any]) -> Identity:
     rank = head.get("distributedInfo", {}).get("rank")
     return identity_of(head) or Identity("", 0, rank if isinstance(rank, int) else None)
@@ -46,11 +50,14 @@ def _identity(head: dict[str, Any]) -> Identity:
 
 def _place(part: Part, place: Path, head: dict[str, Any], rank: int, base_ns: int) -> None:
     known = head.get("distributedInfo", {})
-    later_ns = head[_BASE] - base_ns if isinstance(head.get(_BASE), int) else 0
-    if known.get("rank") == rank and not later_ns:
+    later_ns = head[_BASE] + part.later_ns - base_ns if _has_base(head) else part.later_ns
+    if later_ns >= LARGEST_TIME_US * 1000:
+        # So far from the others, a double would round its times.
+        base_ns, later_ns = base_ns + later_ns, 0
+    if known.get("rank") == rank and not later_ns and not part.later_ns:
         take(part, place)
         return
     head["distributedInfo"] = {**known, "rank": rank}
     if _BASE in head:
         head[_BASE] = base_ns
-    rewrite(part.path, place, head, later_ns)
+    rewrite(part.path, place, head, later_ns, part.later_ns)

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
 
 import neuron_tb
 from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.joining import Identity, Part
-from neuron_tb.converters.joining.fields import Field, fields_of, int_of
+from neuron_tb.converters.joining.fields import Field, fields_of, int_of, varint_at
 from neuron_tb.converters.output import refuse_overwrite, replacing_file
 from neuron_tb.converters.trace import ClockKind
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.perfetto import ATTRIBUTE_PREFIX, TARGET
 
 _PACKET, _CLOCKS, _DESCRIPTOR, _ATTRIBUTES, _UUID = 1, 6, 60, 126, 1
+_TIMESTAMP_KEY, _EPOCH_BYTES = 8 << 3, 9
 _LARGEST_HEAD = 1 << 26
 _BUFFER = 1 << 20
 _SUMS = ("slices", "instants", "memory_events", "counter_samples", "flows", "rows", "lanes")
@@ -37,6 +41,7 @@ class _File:
     """What stands before the packets of the processes: ``body`` is where those begin."""
 
     path: Path
+    later_ns: int = 0
     body: int = 0
     clocks: bytes = b""
     root: bytes = b""
@@ -60,7 +65,8 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     """
     path = destination.out / TARGET / f"{destination.run}.pftrace"
     refuse_overwrite(path, destination.force)
-    heads = sorted((_head_of(part.path) for part in files), key=lambda head: head.order)
+    heads = [_head_of(part.path, part.later_ns) for part in files]
+    heads.sort(key=lambda head: head.order)
     _refuse_repeated(heads)
     values = _joined_values(heads)
     with replacing_file(path) as out:
@@ -73,7 +79,10 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
         for head in heads:
             with head.path.open("rb") as file:
                 file.seek(head.body)
-                shutil.copyfileobj(file, out, _BUFFER)
+                if head.later_ns:
+                    out.writelines(moved_packets(file, head.later_ns))
+                else:
+                    shutil.copyfileobj(file, out, _BUFFER)
     return [Written(TARGET, path, int(values["slices"]))]
 
 
@@ -82,8 +91,73 @@ def findings_in(path: Path) -> Findings:
     return _findings([_head_of(path)])
 
 
-def _head_of(path: Path) -> _File:
-    file = _File(path)
+def moved_packets(file: BinaryIO, later_ns: int) -> Iterator[bytes]:
+    """The packets that follow in a file, with ``later_ns`` added to their timestamps.
+
+    The timestamp is a packet's first field. Those of the Unix epoch take nine bytes now and for
+    the next two centuries, so as a rule they are changed where they stand.
+    """
+    rest = b""
+    while data := rest + file.read(_BUFFER):
+        starts, end = _whole_packets(data)
+        if not starts:
+            more = file.read(_BUFFER)
+            if not more:
+                raise NeuronTbError("a Perfetto trace ends in the middle of a packet.")
+            rest = data + more
+            continue
+        yield _moved(data, starts, end, later_ns)
+        rest = data[end:]
+
+
+def _whole_packets(data: bytes) -> tuple[list[tuple[int, int]], int]:
+    """Body and end of every packet that is there as a whole, and where the last one ends."""
+    found: list[tuple[int, int]] = []
+    position = 0
+    size = len(data)
+    try:
+        while position < size:
+            length, body = varint_at(data, position + 1, size)
+            if body + length > size:
+                break
+            position = body + length
+            found.append((body, position))
+    except ValueError:
+        pass
+    return found, found[-1][1] if found else 0
+
+
+def _moved(data: bytes, packets: list[tuple[int, int]], end: int, later_ns: int) -> bytes:
+    body = np.array(packets, np.int64)[:, 0]
+    block = np.frombuffer(data, np.uint8, end)
+    timed = body[block[np.minimum(body, end - 1)] == _TIMESTAMP_KEY]
+    if not len(timed):
+        return data[:end]
+    place = timed[:, None] + np.arange(1, _EPOCH_BYTES + 1)
+    digits = block[np.minimum(place, end - 1)]
+    fits = (digits[:, :-1] >= 0x80).all() and (digits[:, -1] < 0x80).all()
+    shifts = np.arange(_EPOCH_BYTES, dtype=np.uint64) * np.uint64(7)
+    times = ((digits & 0x7F).astype(np.uint64) << shifts).sum(axis=1, dtype=np.uint64)
+    moved = times.view(np.int64) + later_ns
+    if not fits or (moved < 1 << 56).any():
+        return b"".join(_moved_one(data, first, last, later_ns) for first, last in packets)
+    changed = block.copy()
+    new = (moved[:, None].astype(np.uint64) >> shifts).astype(np.uint8) & 0x7F
+    new[:, :-1] |= 0x80
+    changed[place] = new
+    return bytes(changed)
+
+
+def _moved_one(data: bytes, first: int, last: int, later_ns: int) -> bytes:
+    body = data[first:last]
+    if body[:1] == bytes([_TIMESTAMP_KEY]):
+        time, rest = varint_at(body, 1, len(body))
+        body = wire.encode_field(_TIMESTAMP_KEY >> 3, time + later_ns) + body[rest:]
+    return wire.encode_field(_PACKET, body)
+
+
+def _head_of(path: Path, later_ns: int = 0) -> _File:
+    file = _File(path, later_ns)
     with path.open("rb") as stream:
         data = stream.read(_BUFFER)
         while (end := _read_head(file, data)) is None and len(data) <= _LARGEST_HEAD:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining import Identity, Part
 from neuron_tb.converters.joining.files import take
-from neuron_tb.converters.joining.json_files import head_of, identity_of
+from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import METADATA_KEY
 from neuron_tb.converters.writers.torch_tb import TARGET, file_names, refuse_foreign_files
 
+_SECOND_NS = 1_000_000_000
 _NAME = re.compile(r"(?P<host>.+)_(?P<pid>\d+)(_rank\d+)?\.(?P<time>\d+)\.pt\.trace\.json\.gz")
 
 
@@ -29,13 +31,17 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
         if match is None:
             raise NeuronTbError(f"{part.path} has no name of the PyTorch plugin's.")
         identity = identity_of(head) or Identity(match["host"], int(match["pid"]), None)
-        found.append((identity, int(match["time"]), part, int(head[METADATA_KEY]["slices"])))
+        time_ns = int(match["time"]) + part.later_ns
+        found.append((identity, time_ns, part, int(head[METADATA_KEY]["slices"])))
     found.sort(key=lambda item: (item[0].order, item[1]))
     names = file_names([(i.host, i.pid, i.rank, time) for i, time, _, _ in found])
     with replacing_directory(folder) as temporary:
         aside = [temporary / f"{number}.unfinished" for number in range(len(found))]
         for (_, _, part, _), place in zip(found, aside, strict=True):
-            take(part, place)
+            if part.later_ns:
+                _move(part, place)
+            else:
+                take(part, place)
         # TensorBoard may be looking already: no name fits its pattern until all files are whole.
         for place, name in zip(aside, names, strict=True):
             place.rename(temporary / name)
@@ -43,3 +49,14 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
         Written(TARGET, folder / name, slices)
         for name, (_, _, _, slices) in zip(names, found, strict=True)
     ]
+
+
+def _move(part: Part, place: Path) -> None:
+    """A copy with later times: the base by whole seconds, so that no time is negative."""
+    head = head_of(part.path)
+    seconds, rest = divmod(part.later_ns, _SECOND_NS)
+    if isinstance(head.get("baseTimeNanoseconds"), int):
+        head["baseTimeNanoseconds"] += seconds * _SECOND_NS
+        rewrite(part.path, place, head, rest, part.later_ns)
+    else:
+        rewrite(part.path, place, head, part.later_ns, part.later_ns)

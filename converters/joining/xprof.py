@@ -43,8 +43,10 @@ from neuron_tb.converters.writers.xprof import (
     FILE_ENDING,
     HOST_PLANE,
     LARGEST_FILE,
+    LARGEST_RANGE_NS,
     LAST_LINE,
     TARGET,
+    too_long,
 )
 from neuron_tb.converters.writers.xprof_samples import COUNTER_LINE, MEMORY_LINE
 
@@ -70,6 +72,7 @@ class _Source:
     devices: int
     size: int
     warnings: list[str]
+    later_ns: int
     label: str = ""
 
     @classmethod
@@ -87,11 +90,12 @@ class _Source:
             return cls(
                 part.path,
                 [i for i in identities if i is not None],
-                zero,
+                zero + part.later_ns,
                 account,
                 max((p.number + 1 for p in file.planes if _is_device(p)), default=0),
                 len(file.data),
                 file.warnings,
+                part.later_ns,
             )
 
     @property
@@ -116,12 +120,12 @@ class _Span:
 
     @classmethod
     def of(cls, sources: Sequence[_Source]) -> _Span:
-        starts = [source.account.stat(_START) for source in sources]
-        stops = [source.account.stat(_STOP) for source in sources]
+        starts = [(source.account.stat(_START), source.later_ns) for source in sources]
+        stops = [(source.account.stat(_STOP), source.later_ns) for source in sources]
         return cls(
             min(source.zero_ns for source in sources),
-            min((time for time in starts if isinstance(time, int)), default=None),
-            max((time for time in stops if isinstance(time, int)), default=None),
+            min((time + by for time, by in starts if isinstance(time, int)), default=None),
+            max((time + by for time, by in stops if isinstance(time, int)), default=None),
         )
 
 
@@ -153,6 +157,8 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     sources = [_Source.of(part) for part in files]
     sources.sort(key=lambda source: [identity.order for identity in source.identities])
     span = _Span.of(sources)
+    if span.stop_ns is not None and span.stop_ns - span.zero_ns > LARGEST_RANGE_NS:
+        return [too_long(span.zero_ns, span.stop_ns)]
     findings = Findings()
     plans.report_missing_steps([source.steps for source in sources], findings)
     hosts = _by_file(sources)

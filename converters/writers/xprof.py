@@ -58,7 +58,7 @@ ACCOUNT_STEPS = "neuron_tb_steps"
 HOST_PLANE = "/host:CPU"
 
 _LABEL_ENDING = " (shown in XProf's TPU views)"
-_LARGEST_RANGE_NS = (2**63 - 1) // PICOSECONDS
+LARGEST_RANGE_NS = (2**63 - 1) // PICOSECONDS
 LARGEST_FILE = 2**31 - 1
 """Protobuf refuses longer messages."""
 
@@ -101,8 +101,11 @@ def _reason_to_skip(trace: Trace) -> Written | None:
     if not (len(trace.slices) or len(trace.instants) or len(trace.counters) or len(trace.memory)):
         return Written(TARGET, None, skipped="There is nothing that XProf could show.")
     first, last = trace.time_range()
-    if last - first <= _LARGEST_RANGE_NS:
-        return None
+    return None if last - first <= LARGEST_RANGE_NS else too_long(first, last)
+
+
+def too_long(first: int, last: int) -> Written:
+    """Why there is no file of a capture that spans more time than XProf can count."""
     days = (last - first) // 86_400_000_000_000
     findings = Findings()
     sentence = (
