@@ -291,6 +291,9 @@ def _of_file(path: Path, sources: Sequence[Path]) -> Capture:
             capture.system += [p for p in beside if _SYSTEM.fullmatch(p.name) and p not in sources]
             if place == path.parent:
                 capture.raw += [p for p in beside if p.name in _RAW_NAMES]
+                capture.device += [
+                    p for p in beside if _DEVICE.fullmatch(p.name) and p not in sources
+                ]
     return capture
 
 

@@ -409,6 +409,8 @@ def test_every_execution_is_measured_linked_and_in_a_step(capture: str, samples:
 
 def test_the_engines_sample_is_placed_by_the_device_clock_and_memory_bound(samples: Path) -> None:
     trace = neuron_tb.load(samples / "engines")
+    (file,) = traces_below(samples / "engines")
+    assert len(neuron_tb.load(file).slices) == len(trace.slices)  # what lies beside it is read too
     (profile,) = (p for m in trace.metadata for p in m.get("device_profiles", ()))
     assert (profile["placed"], profile["bound_ns"]) == ("device_clock", 0)
     (roof,) = neuron_tb.roofline(trace).profiles
