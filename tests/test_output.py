@@ -151,19 +151,30 @@ def _state(out: Path) -> dict[str, bytes]:
     }
 
 
+_CAPTURES = ("naive", "compiled")
+
+
+@pytest.fixture(scope="module")
+def whole(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
+    """The files of a conversion that nothing disturbed, for each capture."""
+    found = []
+    for name in _CAPTURES:
+        reference = tmp_path_factory.mktemp(name)
+        subprocess.run(
+            [*_CONVERT, samples / "rmsnorm" / name, "-o", reference, "--run", "r"],
+            check=True,
+            capture_output=True,
+        )
+        found.append(_state(reference))
+    return found
+
+
 @pytest.mark.slow
 def test_killed_at_any_moment_every_file_is_absent_old_or_new(
-    samples: Path, tmp_path: Path
+    samples: Path, tmp_path: Path, whole: list[dict[str, bytes]]
 ) -> None:
     """Two captures take turns under one run name, so old and new files differ."""
-    sources = [samples / "rmsnorm" / "naive", samples / "rmsnorm" / "compiled"]
-    whole: list[dict[str, bytes]] = []
-    for number, source in enumerate(sources):
-        reference = tmp_path / f"reference{number}"
-        subprocess.run(
-            [*_CONVERT, source, "-o", reference, "--run", "r"], check=True, capture_output=True
-        )
-        whole.append(_state(reference))
+    sources = [samples / "rmsnorm" / name for name in _CAPTURES]
     out = tmp_path / "out"
     chance = random.Random(7)
     begin = time.monotonic()
@@ -198,7 +209,9 @@ def test_killed_at_any_moment_every_file_is_absent_old_or_new(
 
 
 @pytest.mark.slow
-def test_two_conversions_at_once_leave_one_whole_result(samples: Path, tmp_path: Path) -> None:
+def test_conversions_at_once_leave_whole_files(
+    samples: Path, tmp_path: Path, whole: list[dict[str, bytes]]
+) -> None:
     processes = [
         subprocess.Popen(
             [*_CONVERT, samples / "rmsnorm" / name, "-o", tmp_path, "--run", "r", "--force"],
@@ -213,3 +226,6 @@ def test_two_conversions_at_once_leave_one_whole_result(samples: Path, tmp_path:
         assert "Traceback" not in errors
         assert process.returncode in (0, 1)
     assert leftovers(tmp_path) == []
+    for name, content in _state(tmp_path).items():
+        if name not in ("r.json", "r.json.unfinished"):
+            assert content in [w.get(name) for w in whole], name

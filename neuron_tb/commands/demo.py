@@ -28,12 +28,15 @@ _SOURCE_NOTE = (
 @click.command()
 @click.argument("directory", default="neuron-tb-demo", type=LOCAL)
 @click.option(
+    "--open/--no-open",
     "--view/--no-view",
+    "open_page",
     default=None,
-    help="Start TensorBoard and Perfetto at the end; by default on a terminal.",
+    help="Serve the results and open TensorBoard and Perfetto in the browser, as `view` does; by "
+    "default on a terminal.",
 )
 @command_options
-def command(directory: Path, view: bool | None) -> Findings:
+def command(directory: Path, open_page: bool | None) -> Findings:
     """Show AWS's RMSNorm example: table, comparison, TensorBoard, Perfetto.
 
     Results go to DIRECTORY.
@@ -55,7 +58,7 @@ def command(directory: Path, view: bool | None) -> Findings:
         click.echo(f"  {name:<9} {target.path(directory, 'naive')}  for {target.viewer}")
     print_findings(findings)
     trace = TARGETS["perfetto"].path(directory, "naive")
-    if view if view is not None else sys.stdout.isatty():
+    if open_page if open_page is not None else sys.stdout.isatty():
         _show(directory, trace)
     else:
         click.echo("\nSee them:")
