@@ -950,6 +950,33 @@ def test_counters_alone_make_a_file(tmp_path: Path) -> None:
     assert (curve["name"], [v for _, v in curve["entries"]]) == ("CPU use (%)", [5, 7])
 
 
+@pytest.mark.parametrize(
+    "text", ['say "hi"', "C:\\x", "a\x01b\nc", "</script><b>", "\u2028", "%s{{7*7}}", "'"]
+)
+def test_no_text_of_a_trace_breaks_what_xprof_sends(tmp_path: Path, text: str) -> None:
+    place = {"pid": 501, "tid": 501}
+    events = [
+        step(1, 0, 100),
+        operator(text, 10, 50, 1),
+        launch(12, 5, 1, text),
+        kernel(text, 20, 20, 1),
+        {"ph": "M", "name": "thread_name", "args": {"name": text}, **place},
+        {"ph": "M", "name": "process_name", "args": {"name": text}, **place},
+        {"ph": "C", "name": text, "ts": 5, "args": {text: 1, "other": 2}, **place},
+        {"ph": "i", "name": text, "ts": 6, "args": {text: text}, **place},
+    ]
+    trace = load(
+        write_kineto(tmp_path / "t.json", events, deviceProperties=[{"id": 0, "name": text}])
+    )
+    written = write(trace, tmp_path / "out")
+    drawn = ask(written, "trace_viewer@")["traceEvents"]
+    assert sum(e["ph"] == "C" for e in drawn) == 2
+    assert sum(e["ph"] == "X" and e["name"] == text for e in drawn) >= 3
+    for tool in ("overview_page", "framework_op_stats", "hlo_stats", "op_profile"):
+        assert ask(written, tool)
+    assert (written[0].findings.of_kind("counter_renamed") > 0) == any(c in text for c in '"\\\x01')
+
+
 def test_a_capture_of_the_host_alone_has_its_rows(tmp_path: Path) -> None:
     trace = load(write_kineto(tmp_path / "t.json", [operator("aten::mm", 10, 20)]))
     file = converted(trace, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,6 +15,10 @@ from neuron_tb.converters.writers.xspace import Events, Plane, Stat
 
 COUNTER_LINE = "_counters_"
 MEMORY_LINE = "memory of "
+
+_UNSAFE = re.compile(r'["\\\x00-\x1f]')
+_SAFE = {'"': "'", "\\": "/"}
+"""XProf writes the names of counters, and only these, into its JSON as they are."""
 
 _CPU = 0
 """PyTorch's number of the CPU among device types."""
@@ -103,8 +108,15 @@ class Samples:
                 "counter samples that are no finite number were left out",
                 int(np.count_nonzero(~finite)),
             )
+            shown = _UNSAFE.sub(lambda match: _SAFE.get(match[0], " "), name)
+            self._findings.add(
+                "counter_renamed",
+                "counters have quotes, backslashes or control characters in their names, which "
+                "XProf does not escape; they were replaced: Trace Viewer would show nothing",
+                int(shown != name),
+            )
             metadata.append(
-                np.full(np.count_nonzero(finite), plane.event(name, label=True), np.int64)
+                np.full(np.count_nonzero(finite), plane.event(shown, label=True), np.int64)
             )
             times.append(time[finite] - self._run.zero_ns)
             values.append(value[finite].astype(np.float64))
