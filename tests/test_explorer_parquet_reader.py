@@ -162,6 +162,18 @@ def test_a_damaged_table_gives_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_changed_value_is_noticed_where_the_file_has_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "SystemProfileEvents.parquet"
+    table = pa.Table.from_pylist([row("nc_exec_running", number, 1) for number in range(50)])
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    at = data.index((BASE_NS + 7000).to_bytes(8, "little"))
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(NeuronTbError, match="cannot be read"):
+        read_file(path)
+
+
 def test_a_table_of_more_cells_than_its_size_allows_is_refused_by_its_footer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

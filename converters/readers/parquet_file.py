@@ -16,7 +16,7 @@ def read_parquet(file: Path) -> pa.Table:
     Raises NeuronTbError where its footer claims more than a file of its size may hold, and
     Arrow's exceptions where it is damaged.
     """
-    with pq.ParquetFile(file) as parquet:
+    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         meta = parquet.metadata
         groups = (meta.row_group(number) for number in range(meta.num_row_groups))
         unpacked = sum(max(group.total_byte_size, 0) for group in groups)
