@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.readers.columns import integer
+from neuron_tb.converters.readers.columns import integer, integers
 from neuron_tb.converters.readers.device_names import TABLES as OF_DEVICE_PROFILES
 from neuron_tb.converters.readers.document import Context
+from neuron_tb.converters.readers.json_texts import json_texts
 from neuron_tb.converters.readers.neuron_rows import (
     FlowTexts,
     NeuronTraceBuilder,
@@ -70,6 +71,7 @@ class _Extra(msgspec.Struct, gc=False):
     nrta_seq_id: Any = None
 
 
+_FIRST_SEQUENCE = 1 << 48
 _DECODE_EXTRA = msgspec.json.Decoder(_Extra).decode
 
 
@@ -169,11 +171,8 @@ def _add_events(table: pa.Table, builder: NeuronTraceBuilder) -> None:
         "extra attributes that are not valid JSON are kept as text",
         broken,
     )
-    texts = _arguments(table, unknown, extra)
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    builder.add_table(
-        kinds, kind_of_row, start, length, sequence, exec_id, (b"".join(texts), lengths), flows
-    )
+    arguments = _arguments(table, unknown, extra)
+    builder.add_table(kinds, kind_of_row, start, length, sequence, exec_id, arguments, flows)
 
 
 def _times(table: pa.Table) -> tuple[Int64, Int64]:
@@ -229,7 +228,13 @@ def _flow_ids(table: pa.Table) -> tuple[Int64, Int64, FlowTexts]:
         values = pc.list_flatten(column)
     else:
         rows, values = np.arange(len(table)), column
-    for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
+    plain, given = _plain_numbers(values)
+    is_sequence = plain & (given >= _FIRST_SEQUENCE)
+    is_execution = plain & (given < _FIRST_SEQUENCE)
+    sequence[rows[is_sequence]] = given[is_sequence]
+    exec_id[rows[is_execution]] = given[is_execution]
+    others = values.filter(pa.array(~plain))
+    for row, value in zip(rows[~plain].tolist(), others.to_pylist(), strict=True):
         if value is None:
             continue
         kind, found = split_flow_id(value)
@@ -240,44 +245,65 @@ def _flow_ids(table: pa.Table) -> tuple[Int64, Int64, FlowTexts]:
     return sequence, exec_id, flows
 
 
-def _extra(table: pa.Table, sequence: Int64, exec_id: Int64) -> tuple[list[bytes | None], int]:
+def _plain_numbers(values: pa.Array) -> tuple[NDArray[np.bool_], Int64]:
+    """Which values are numbers, or text of a number as Python writes it, and those numbers."""
+    if pa.types.is_integer(values.type) and values.type != pa.uint64():
+        numbers = values
+    elif pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        is_number = pc.match_substring_regex(values, "^(0|[1-9][0-9]{0,17})$")
+        numbers = pc.if_else(is_number, values, pa.scalar(None, values.type))
+    else:
+        return np.zeros(len(values), np.bool_), np.zeros(len(values), np.int64)
+    plain = pc.is_valid(numbers).to_numpy(zero_copy_only=False)
+    return plain, pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy()
+
+
+def _extra(table: pa.Table, sequence: Int64, exec_id: Int64) -> tuple[pa.Array | None, int]:
     """Extra attributes as JSON (text that is none as a JSON string); fills in identifiers."""
     if "extra_attributes_json" not in table.column_names:
-        return [None] * len(table), 0
-    texts: list[bytes | None] = []
-    broken = 0
-    for row, text in enumerate(table["extra_attributes_json"].to_pylist()):
-        if text is None:
-            texts.append(None)
-            continue
-        raw = text.encode()
+        return None, 0
+    column = table["extra_attributes_json"].combine_chunks()
+    texts = column.to_pylist()
+    rows = pc.indices_nonzero(pc.is_valid(column)).to_numpy().astype(np.int64)
+    present = [text for text in texts if text is not None]
+    try:
+        found = list(map(_DECODE_EXTRA, present))
+        broken: list[int] = []
+    except msgspec.MsgspecError:
+        found, broken = _one_by_one(present)
+        for number in broken:
+            texts[rows[number]] = json.dumps(present[number], ensure_ascii=False)
+        column = pa.array(texts, pa.large_string())
+    own = [e.nrt_sequence_id if e.nrta_seq_id is None else e.nrta_seq_id for e in found]
+    _fill(sequence, rows, own)
+    _fill(exec_id, rows, [e.exec_id for e in found])
+    return column.cast(pa.large_string()), len(broken)
+
+
+def _one_by_one(texts: Sequence[str]) -> tuple[list[_Extra], list[int]]:
+    """Attributes of every text, empty where it is no JSON object, and which those are."""
+    found, broken = [], []
+    for number, text in enumerate(texts):
         try:
-            found = _DECODE_EXTRA(raw)
+            found.append(_DECODE_EXTRA(text))
         except msgspec.MsgspecError:
-            broken += 1
-            texts.append(json.dumps(text, ensure_ascii=False).encode())
-            continue
-        texts.append(raw)
-        own = found.nrta_seq_id if found.nrta_seq_id is not None else found.nrt_sequence_id
-        if own is not None:
-            sequence[row] = integer(own)
-        if found.exec_id is not None:
-            exec_id[row] = integer(found.exec_id)
-    return texts, broken
+            broken.append(number)
+            found.append(_Extra())
+    return found, broken
 
 
-def _arguments(table: pa.Table, unknown: list[str], extra: list[bytes | None]) -> list[bytes]:
-    """The columns that place nothing, as one JSON object per row."""
+def _fill(numbers: Int64, rows: Int64, values: list[Any]) -> None:
+    """Set the numbers of rows that have a value."""
+    given = values.count(None) < len(values)
+    if given:
+        has = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        numbers[rows[has]] = integers([value for value in values if value is not None])
+
+
+def _arguments(table: pa.Table, unknown: list[str], extra: pa.Array | None) -> tuple[bytes, Int64]:
+    """The columns that place nothing, as one JSON object per row, and the objects' lengths."""
     shown = [c for c in ("id", "worker_gid", "flow_id", *unknown) if c in table.column_names]
-    encode = msgspec.json.Encoder(enc_hook=str).encode
-    texts = []
-    for row, more in zip(table.select(shown).to_pylist(), extra, strict=True):
-        text = encode({k: v for k, v in row.items() if v is not None})
-        if more is not None:
-            comma = b"," if len(text) > 2 else b""
-            text = text[:-1] + comma + b'"extra_attributes":' + more + b"}"
-        texts.append(text)
-    return texts
+    return json_texts(table, shown, {} if extra is None else {"extra_attributes": extra})
 
 
 # -- samples, warnings, metadata --------------------------------------------------------------
