@@ -19,7 +19,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -87,7 +88,8 @@ def explored(capture: Path, say: Callable[[str], None] | None = None) -> Path | 
         say(f"running {PROGRAM} on {capture.name}")
     aside = Path(tempfile.mkdtemp(prefix=_MAKING, dir=place.parent))
     try:
-        run(capture, aside, seconds)
+        with _alone(place.parent):
+            run(capture, aside, seconds)
         try:
             aside.rename(place)
         except OSError:  # another process was first
@@ -297,9 +299,21 @@ def _temporary_cache() -> Path:
     return Path(place)
 
 
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """One run at a time: the program serves on fixed ports, and takes much memory."""
+    with (place / ".lock").open("wb") as lock:
+        # Windows has no such module, and some file systems have no locks.
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _forget_old(place: Path) -> None:
     now = time.time()
-    for entry in place.iterdir():
+    for entry in (p for p in place.iterdir() if p.is_dir()):
         days = 1 if entry.name.startswith(_MAKING) else _KEPT_DAYS
         try:
             if now - entry.stat().st_mtime > days * 86400:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,29 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert len(load(directory).executions) == 2
+
+
+def test_two_processes_do_not_run_it_at_once(tmp_path: Path, monkeypatch: Patch) -> None:
+    """The program serves on fixed ports: a second one would fail."""
+    captures = [
+        write_raw_capture(tmp_path / "out" / f"{HOST}_pid_{pid}" / "1") for pid in (501, 502)
+    ]
+    install(monkeypatch, tmp_path, DELAY="0.5")
+    running: list[int] = []
+    most: list[int] = []
+    real = explorer.run
+
+    def counted(capture: Path, into: Path, seconds: float) -> None:
+        running.append(1)
+        most.append(len(running))
+        real(capture, into, seconds)
+        running.pop()
+
+    monkeypatch.setattr(explorer, "run", counted)
+    with ThreadPoolExecutor() as pool:
+        made = list(pool.map(explorer.explored, captures))
+    assert all(made)
+    assert most == [1, 1]
 
 
 def test_old_results_are_forgotten(tmp_path: Path, monkeypatch: Patch) -> None:
