@@ -69,16 +69,22 @@ def sessions_below(directory: Path, pid: int, since_ns: int) -> list[Path]:
     """Session directories of process ``pid`` (AWS's layout) that were written since a time."""
     found: list[Path] = []
     for process in directory.glob(f"*_pid_{pid}"):
-        inner = [p for p in process.iterdir() if p.is_dir()] if process.is_dir() else []
-        places = inner or [process]
-        found += [place for place in places if _session_time_ns(place) >= since_ns]
+        if not process.is_dir():
+            continue
+        # A long run has thousands of sessions and each window asks for its own: no Path for each.
+        with os.scandir(process) as entries:
+            inner = {entry.name for entry in entries if entry.is_dir()}
+        if not inner:
+            found += [process] if _written_ns(process) >= since_ns else []
+        for name in inner:
+            began_ns = int(name) if name.isdigit() else _written_ns(process / name)
+            if began_ns >= since_ns:
+                found.append(process / name)
     return sorted(found)
 
 
-def _session_time_ns(session: Path) -> int:
-    """When a session began by its name, else when it was last written to."""
-    if session.name.isdigit():
-        return int(session.name)
+def _written_ns(session: Path) -> int:
+    """When a session whose name is no time was last written to."""
     # File systems tell the time of the last tick of the kernel's clock.
     return session.stat().st_mtime_ns + _TICK_NS
 
