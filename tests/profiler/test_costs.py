@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tests.profiler.running import on_neuron
 
-
 LIMITS = {"idle": 0.02, "recording": 0.05}
-"""Of a 20 ms step: enabled with no profile active, and beyond torch's profiler in an active step."""
+"""Of a 20 ms step: enabled with no profile active; beyond torch's profiler in an active step."""
 
 
 def test_the_drop_in_costs_little(tmp_path):
