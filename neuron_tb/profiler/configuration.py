@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch._C import _profiler
-
+from neuron_tb.profiler.experimental import ExperimentalConfig, changed, custom_text
 from neuron_tb.profiler.messages import say_once
 from neuron_tb.profiler.paths import breaks_kineto, usable
-
-_ExperimentalConfig: Any = _profiler._ExperimentalConfig
 
 _DIRECTORY = "profile_output_dir"
 
@@ -33,26 +29,14 @@ def configured(
     stacks, without which ``export_stacks`` writes empty files. Raises ValueError for a user's
     configuration that Kineto cannot take.
     """
-    if user is not None and user.custom_profiler_config:
+    if custom_text(user):
         return _made_safe(user)
     chosen = dict(arguments or {})
     place = usable(Path(chosen.pop(_DIRECTORY, directory)))
     built = _of_torch_neuronx(place, chosen) or _plain(place, chosen)
     if user is not None:
-        completed = copy.copy(user)
-        completed.custom_profiler_config = built.custom_profiler_config
-        built = completed
-    return (_with_stacks(built) if verbose else built), place
-
-
-def directory_in(config: Any) -> Path | None:
-    """The directory that a configuration names."""
-    text = config.custom_profiler_config if config is not None else ""
-    for entry in text.split(";"):
-        name, _, value = entry.partition(":")
-        if name.strip() == _DIRECTORY and value:
-            return Path(value)
-    return None
+        built = changed(user, custom_profiler_config=custom_text(built))
+    return (changed(built, verbose=True) if verbose else built), place
 
 
 def _of_torch_neuronx(place: Path, chosen: Mapping[str, Any]) -> Any:
@@ -78,7 +62,7 @@ def _of_torch_neuronx(place: Path, chosen: Mapping[str, Any]) -> Any:
     except Exception as error:
         say_once("config", f"NeuronConfig failed ({type(error).__name__}: {error})", failure=True)
         return None
-    return built if isinstance(built, _ExperimentalConfig) else None
+    return built if isinstance(built, ExperimentalConfig) else None
 
 
 def _plain(place: Path, chosen: Mapping[str, Any]) -> Any:
@@ -91,11 +75,11 @@ def _plain(place: Path, chosen: Mapping[str, Any]) -> Any:
         if breaks_kineto(text):
             raise ValueError(f"{name}={text!r} cannot be passed to Kineto")
     text = ";".join(f"{name}:{value}" for name, value in texts.items())
-    return _ExperimentalConfig(custom_profiler_config=text)
+    return ExperimentalConfig(custom_profiler_config=text)
 
 
 def _made_safe(user: Any) -> tuple[Any, Path]:
-    text = user.custom_profiler_config
+    text = custom_text(user)
     before, named, rest = text.partition(f"{_DIRECTORY}:")
     value, semicolon, after = rest.partition(";")
     if any(c in before + after for c in "=#\r\n"):
@@ -105,27 +89,5 @@ def _made_safe(user: Any) -> tuple[Any, Path]:
     if not breaks_kineto(value):
         return user, Path(value)
     place = usable(Path(value))
-    safe = copy.copy(user)
-    if hasattr(user, "__dict__"):
-        # copy.copy takes torch's fields along, not those of a Python subclass.
-        safe.__dict__.update(user.__dict__)
-    safe.custom_profiler_config = f"{before}{named}{place}{semicolon}{after}"
+    safe = changed(user, custom_profiler_config=f"{before}{named}{place}{semicolon}{after}")
     return safe, place
-
-
-def _with_stacks(config: Any) -> Any:
-    """``config`` with ``verbose`` set, which torch offers to its constructor only."""
-    default, verbose = (
-        c.__getstate__() for c in (_ExperimentalConfig(), _ExperimentalConfig(verbose=True))
-    )
-    fields = list(config.__getstate__())
-    for position, (before, after) in enumerate(zip(default, verbose, strict=True)):
-        if before != after:
-            fields[position] = True
-    # __setstate__ acts on an object only once, before its constructor has run.
-    kind: Any = type(config)
-    changed = kind.__new__(kind)
-    changed.__setstate__(tuple(fields))
-    if hasattr(config, "__dict__"):
-        changed.__dict__.update(config.__dict__)
-    return changed

@@ -25,7 +25,8 @@ def why_not(backend: str) -> str | None:
     if name != backend:
         return f"the loaded backend is {name}, not {backend}"
     if profiler.ProfilerActivity.PrivateUse1 not in _supported_activities():
-        return "this torch cannot profile PrivateUse1 devices"
+        # Seen with the CUDA build of torch 2.9; its CPU build does.
+        return f"this build of torch ({torch.__version__}) does not profile PrivateUse1 devices"
     available = getattr(_module(backend), "is_available", None)
     if available is not None and not available():
         return f"torch.{backend}.is_available() is False"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import neuron_tb
+from neuron_tb.profiler.experimental import custom_text
 from neuron_tb.profiler.messages import say_once
 from neuron_tb.profiler.paths import sessions_below
 
@@ -38,7 +39,6 @@ def write(trace: Path, profile: Any, window: Window) -> None:
 
 
 def _content(trace: Path, profile: Any, window: Window) -> dict[str, Any]:
-    config = profile.experimental_config
     pid = os.getpid()
     place = window.place if window.place.name else None
     sessions = sessions_below(place, pid, window.prepared_ns) if place else []
@@ -54,7 +54,7 @@ def _content(trace: Path, profile: Any, window: Window) -> dict[str, Any]:
         "local_rank": _number("LOCAL_RANK"),
         "world_size": _number("WORLD_SIZE"),
         "steps": [window.first_step, window.last_step],
-        "configuration": config.custom_profiler_config if config is not None else "",
+        "configuration": custom_text(profile.experimental_config),
         "versions": _versions(),
     }
 

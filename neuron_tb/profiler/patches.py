@@ -18,6 +18,7 @@ from neuron_tb.profiler import window as windows
 from neuron_tb.profiler.configuration import configured
 from neuron_tb.profiler.cuda_shims import put_in_place
 from neuron_tb.profiler.device import why_not
+from neuron_tb.profiler.experimental import can_pass_text
 from neuron_tb.profiler.names import add_time_names
 from neuron_tb.profiler.options import Options, of_mapping
 from neuron_tb.profiler.paths import capture_directory
@@ -99,11 +100,14 @@ def switch_on(options: Options) -> None:
 
 def missing_parts() -> list[str]:
     """The places of torch that :func:`enable` changes and this torch does not have."""
-    return [
+    missing = [
         f"{owner.__module__}.{owner.__qualname__}.{name}"
         for owner, name in _places()
         if not callable(owner.__dict__.get(name))
     ]
+    if not can_pass_text():
+        missing.append("a readable _ExperimentalConfig")
+    return missing
 
 
 def takes_use_cuda() -> bool:

@@ -87,6 +87,7 @@ def install(*, kineto: bool = True, torch_neuronx: bool = False, **changes: Any)
         torch.utils.generate_methods_for_privateuse1_backend(
             for_tensor=True, for_module=True, for_storage=True
         )
+        _list_device(torch)
     if torch_neuronx:
         use_torch_neuronx()
 
@@ -181,6 +182,15 @@ def install_from_environment() -> None:
         else:
             changes[key] = text
     install(**changes)
+
+
+def _list_device(torch: Any) -> None:
+    """CUDA builds of torch 2.9 can record the device and do not list it; their CPU builds do."""
+    device = torch.profiler.ProfilerActivity.PrivateUse1
+    listed = torch.autograd._supported_activities
+    if device not in listed():
+        for module in (torch.autograd, torch.autograd.profiler):
+            module._supported_activities = lambda: {*listed(), device}
 
 
 def _settings() -> dict[str, Any]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+_FOUND = importlib.util.find_spec("torch")
+TORCH = tuple(int(part) for part in version("torch").split(".")[:2]) if _FOUND else (0, 0)
+"""torch's version: (2, 13)."""
+CUDA_BUILD = (
+    bool(_FOUND) and Path(str(_FOUND.origin)).with_name("lib").joinpath("libtorch_cuda.so").exists()
+)
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.profiler.running import on_neuron
+from tests.profiler.running import CUDA_BUILD, TORCH, on_neuron
 
+SINCE_2_12 = pytest.mark.skipif(TORCH < (2, 12), reason="torch has no filters before 2.12")
+USE_CUDA_IS_GONE = TORCH >= (2, 14)
 KERNELS = 3
 """What the scripts' ``work()`` launches: ones, mm, relu."""
 
@@ -21,7 +23,7 @@ def idioms(tmp_path_factory):
         "cpu_cuda",
         "cpu_cuda_xpu",
         "cuda_xpu_beside_privateuse1",
-        "a_filter",
+        pytest.param("a_filter", marks=SINCE_2_12),
         "torch_accelerator",
     ],
 )
@@ -38,7 +40,14 @@ def test_requests_that_torch_refuses_without_cuda_record_neuron(idioms, name):
 
 @pytest.mark.parametrize("name", ["no_activities", "use_cuda", "the_name_neuron"])
 def test_requests_that_torch_understands_stay_as_they_are(idioms, name):
-    assert idioms["plain"][name] == idioms["drop-in"][name] == KERNELS
+    unknown = (name == "use_cuda" and USE_CUDA_IS_GONE) or (
+        name == "the_name_neuron" and TORCH < (2, 13)
+    )
+    if unknown:
+        assert "Error" in idioms["plain"][name]
+    else:
+        assert idioms["plain"][name] == KERNELS
+    assert idioms["drop-in"][name] == KERNELS
 
 
 def test_a_request_for_the_cpu_stays_one_unless_the_device_is_always_added(idioms):
@@ -48,7 +57,10 @@ def test_a_request_for_the_cpu_stays_one_unless_the_device_is_always_added(idiom
 
 @pytest.mark.parametrize("name", ["legacy_use_cuda", "legacy_use_device"])
 def test_the_autograd_profiler_measures_the_device(idioms, name):
-    assert idioms["plain"][name] == 0
+    if name == "legacy_use_cuda" and USE_CUDA_IS_GONE:
+        assert idioms["plain"][name].startswith("TypeError")
+    else:
+        assert idioms["plain"][name] == 0
     assert idioms["drop-in"][name] == pytest.approx(200)
 
 
@@ -152,7 +164,8 @@ def test_accumulated_events_hold_all_cycles(idioms):
     ],
 )
 def test_calls_of_torch_cuda_that_fail_here_work_with_shims(idioms, name, failure):
-    assert idioms["plain"][name].startswith(failure)
+    if not CUDA_BUILD:
+        assert idioms["plain"][name].startswith(failure)
     assert "Error" not in str(idioms["shims"][name])
 
 

@@ -38,7 +38,10 @@ class _BaseConfig(_ExperimentalConfig):
             setattr(self, key, value)
             if value is not None:
                 text[key] = str(value).lower() if isinstance(value, bool) else str(value)
-        self.custom_profiler_config = ";".join(f"{key}:{value}" for key, value in text.items())
+        # Before torch 2.12 only the constructor takes it.
+        super().__init__(
+            custom_profiler_config=";".join(f"{key}:{value}" for key, value in text.items())
+        )
 
 
 class _OldConfig(_BaseConfig):
@@ -51,7 +54,6 @@ class _OldConfig(_BaseConfig):
         neff_cache_dir: str | None = None,
         precache_node_info: bool = True,
     ) -> None:
-        super().__init__()
         self._set(
             {
                 "modes": modes,
@@ -75,7 +77,6 @@ class _NewConfig(_BaseConfig):
         precache_node_info: bool = True,
         correlate_device_time: bool = False,
     ) -> None:
-        super().__init__()
         self._set(
             {
                 "modes": modes,
