@@ -73,6 +73,7 @@ def convert(
     force: bool = False,
     workers: int | None = None,
     engine: str = "processes",
+    local_rank: int = 0,
     progress: Progress | None = None,
 ) -> Conversion:
     """Read captures (as :func:`neuron_tb.load`) and write them for viewers below ``out``.
@@ -84,7 +85,9 @@ def convert(
 
     ``workers``: how many processes convert ranks at the same time (default: one for small
     captures, else one per processor). ``engine``: ``processes``, or ``ray`` for a Ray cluster.
-    A rank that fails leaves the others and is named in the findings. Raises NeuronTbError.
+    A rank that fails leaves the others and is named in the findings. ``local_rank``: of a single
+    rank whose host's ranks write one run apart, so that their devices have different numbers.
+    Raises NeuronTbError.
     """
     say = progress or (lambda text: None)
     names = tuple(target_names(to))
@@ -102,7 +105,7 @@ def convert(
     with local_destination(out, force) as (folder, upload):
         if upload is not None:
             upload.refuse_overwrite(name, names)
-        destination = Destination(folder, name, instance_type, force)
+        destination = Destination(folder, name, instance_type, force, local_rank)
         if count is None:
             conversion = _at_once(found, destination, plan)
         else:

@@ -208,7 +208,9 @@ def test_what_the_drop_in_profiler_wrote_becomes_one_file_per_host(
     """Its ranks write into one folder, under names of their own and without a list."""
     out = tmp_path / "logs"
     for rank, directory in enumerate(sorted(cluster.iterdir())):
-        convert(directory, out=tmp_path / f"{rank}", run=RUN)
+        convert(directory, out=tmp_path / f"{rank}", run=RUN, local_rank=rank % 2)
+        (profile,) = (tmp_path / f"{rank}").rglob("*.xplane.pb")
+        assert f"/device:TPU:{rank % 2}" in decoded.xplane(profile)["planes"]
         for path in [p for p in (tmp_path / f"{rank}").rglob("*") if p.is_file()]:
             place = out / path.relative_to(tmp_path / f"{rank}")
             if place.parent == out:

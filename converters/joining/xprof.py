@@ -61,7 +61,7 @@ _SEPARATE_STEPS = "steps have no device work on some device"
 class _Source:
     """A file to be joined, and what is told about it when it is not open.
 
-    ``account``: the plane of facts. ``devices``: how many numbers its device planes take.
+    ``account``: the plane of facts. ``devices``: the numbers of its device planes, ascending.
     ``label``: goes before the names of its rows.
     """
 
@@ -69,7 +69,7 @@ class _Source:
     identities: list[Identity]
     zero_ns: int
     account: Plane
-    devices: int
+    devices: list[int]
     size: int
     warnings: list[str]
     later_ns: int
@@ -92,7 +92,7 @@ class _Source:
                 [i for i in identities if i is not None],
                 zero + part.later_ns,
                 account,
-                max((p.number + 1 for p in file.planes if _is_device(p)), default=0),
+                sorted({p.number for p in file.planes if _is_device(p)}),
                 len(file.data),
                 file.warnings,
                 part.later_ns,
@@ -141,7 +141,7 @@ class _Group:
         if not self.sources:
             return True
         return (
-            sum(s.devices for s in [*self.sources, new]) <= DEVICES_PER_FILE
+            sum(len(s.devices) for s in [*self.sources, new]) <= DEVICES_PER_FILE
             and sum(s.size for s in [*self.sources, new]) <= LARGEST_FILE * 9 // 10
             and all(self.names[key] == names[key] for key in self.names.keys() & names.keys())
         )
@@ -238,8 +238,9 @@ class _HostFile:
         for source in self.sources:
             for plane in self._file(source).planes:
                 if _is_device(plane):
-                    self._write_plane(out, *self._device(source, plane, first))
-            first += source.devices
+                    number = first + source.devices.index(plane.number)
+                    self._write_plane(out, *self._device(source, plane, number))
+            first += len(source.devices)
         host = Plane(0, HOST_PLANE)
         for source in self.sources:
             own = self._file(source).plane(HOST_PLANE)
@@ -263,8 +264,7 @@ class _HostFile:
     def _later_ns(self, source: _Source) -> int:
         return source.zero_ns - self.span.zero_ns
 
-    def _device(self, source: _Source, plane: Plane, first: int) -> tuple[Plane, list[Pieces]]:
-        number = first + plane.number
+    def _device(self, source: _Source, plane: Plane, number: int) -> tuple[Plane, list[Pieces]]:
         is_core = _DEVICE.fullmatch(plane.name) is not None
         label = source.label + plane.name.removeprefix(_CUSTOM)
         new = replace(

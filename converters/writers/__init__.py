@@ -12,12 +12,17 @@ from neuron_tb.converters.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a run goes: the folder, the run's name, and the chip's instance type if known."""
+    """Where a run goes: the folder, the run's name, and the chip's instance type if known.
+
+    ``local_rank``: of the only rank that is written, among those of its host that write the same
+    run apart; it keeps their device numbers apart.
+    """
 
     out: Path
     run: str
     instance_type: str | None = None
     force: bool = False
+    local_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

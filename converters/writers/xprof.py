@@ -62,6 +62,7 @@ LARGEST_RANGE_NS = (2**63 - 1) // PICOSECONDS
 LARGEST_FILE = 2**31 - 1
 """Protobuf refuses longer messages."""
 
+_MOST_DEVICES = 199
 DEVICES_PER_FILE = 150
 """XProf numbers its rows so that 199 planes of one file stay apart."""
 
@@ -88,6 +89,8 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     refuse_overwrite(folder, destination.force)
     run = Run.of(trace, chip)
     files = [_HostFile(run, name, processes) for name, processes in _files(trace).items()]
+    if len(files) == 1:
+        files[0].count_from(destination.local_rank)
     with replacing_directory(folder, destination.force) as unfinished:
         for file in reversed(files):
             # The overview joins all hosts' warnings: the first file, written last, has them all.
@@ -152,6 +155,7 @@ class _HostFile:
         self.run, self.trace = run, run.trace
         self.name, self.processes = name, processes
         self.with_arguments = True
+        self.first_device = 0
         self.findings = Findings()
         self.devices = [
             number
@@ -163,6 +167,11 @@ class _HostFile:
         ]
         self._labels = Labels(run.trace, processes, self.devices)
         self.slices = self.events = self.operators = self.operator_ns = 0
+
+    def count_from(self, local_rank: int) -> None:
+        """Number devices after those of the host's ranks before this one, as many each."""
+        first = local_rank * len(self.devices)
+        self.first_device = first if first + len(self.devices) < _MOST_DEVICES else 0
 
     def write(self, path: Path, with_warnings: bool) -> None:
         """Write the file; arguments stay out when it would be longer than protobuf allows."""
@@ -199,7 +208,7 @@ class _HostFile:
         samples = Samples(self.run, self._labels, self.processes, self.devices, self.findings)
         host = Plane(HOST_PLANE, 0, shared=True, owner=self._owner(), spool=spool)
         planes: list[Plane] = []
-        for number, device in enumerate(self.devices):
+        for number, device in enumerate(self.devices, self.first_device):
             core = Plane(f"/device:TPU:{number}", number, spool=spool)
             name = f"/device:CUSTOM:{self._labels.device(device)}"
             custom = Plane(name, number, spool=spool)

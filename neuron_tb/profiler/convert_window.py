@@ -6,6 +6,7 @@ Several ranks write into one run, so files are made aside and then moved under n
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -24,7 +25,13 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=out))
     try:
-        convert(*task["sources"], out=aside, to=task["formats"], run=run_name(task["run"]))
+        convert(
+            *task["sources"],
+            out=aside,
+            to=task["formats"],
+            run=run_name(task["run"]),
+            local_rank=_local_rank(),
+        )
         _move(aside, out, task)
     except (NeuronTbError, OSError) as error:
         sys.stderr.write(f"{error}\n")
@@ -32,6 +39,11 @@ def main() -> int:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return 0
+
+
+def _local_rank() -> int:
+    text = os.environ.get("LOCAL_RANK", "")
+    return int(text) if text.isdigit() else 0
 
 
 def _move(aside: Path, out: Path, task: dict[str, Any]) -> None:
