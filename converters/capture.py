@@ -30,7 +30,7 @@ _FRAMEWORK = re.compile(
     re.IGNORECASE,
 )
 _SYSTEM = re.compile(r"system[_-]profile\.json|system[_-]trace\.json|integrated_trace\.json", re.I)
-_NOT_READ = re.compile(r"framework_mapping_.*")
+_MAPPING = re.compile(r"framework_mapping_.*\.json")
 _DEVICE = re.compile(r"device_profile_model_.*\.json|.*_nc_\d+_(session|model)_\w+\.json", re.I)
 _EVENTS_TABLE = re.compile(r"SystemProfileEvents(_\d+)?\.parquet")
 _ANY_JSON = re.compile(r".*\.json(\.gz)?", re.IGNORECASE)
@@ -102,7 +102,12 @@ class Capture:
     def not_opened(self) -> list[Path]:
         """The files that were not read here, as far as that is known."""
         decoded = any(path in self.system for path in self.raw)
-        return [*([] if decoded else self.raw), *self.listed]
+        mappings = self.mappings()
+        return [*([] if decoded else self.raw), *(p for p in self.listed if p not in mappings)]
+
+    def mappings(self) -> list[Path]:
+        """Files that say which operators an execution ran (:mod:`.framework_mapping`)."""
+        return [p for p in self.listed if _MAPPING.fullmatch(p.name)]
 
     def ntff(self) -> list[Path]:
         """Device profiles in the runtime's own format, which only Neuron Explorer reads."""
@@ -325,7 +330,7 @@ def _kind(path: Path) -> str:
     name = path.name.removesuffix(".gz")
     if path.name in _RAW_NAMES:
         return "raw"
-    if path.suffix in _OPAQUE_SUFFIXES or _NOT_READ.fullmatch(path.name):
+    if path.suffix in _OPAQUE_SUFFIXES or _MAPPING.fullmatch(path.name):
         return "listed"
     if path.suffix == ".parquet":
         if _EVENTS_TABLE.fullmatch(path.name):

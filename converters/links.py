@@ -413,6 +413,7 @@ class _Linker:
                 self._trusted(rows, external, executions),
                 LinkKind.EXTERNAL_ID,
             )
+        self._set_operator(executions, self._through_arrows(executions), LinkKind.FLOW)
         self._set_operator(
             executions, self._through_sequence(executions, with_external_id), LinkKind.SEQUENCE_ID
         )
@@ -445,6 +446,24 @@ class _Linker:
             & (slices.end_ns[rows] >= slices.end_ns[launch])
         )
         return np.where(repeats & ~around, NONE, rows).astype(np.int32)
+
+    def _through_arrows(self, executions: Executions) -> Int32:
+        """Operators with an arrow to a call of the runtime with the execution's sequence id."""
+        slices, flows = self.slices, self.trace.flows
+        chosen = np.flatnonzero(
+            (slices.role[flows.source] == Role.OPERATOR)
+            & (slices.role[flows.target] == Role.RUNTIME)
+        )
+        source, target = flows.source[chosen], flows.target[chosen]
+        ids = slices.sequence_id[target]
+        wanted = getattr(self, "sequence", slices.sequence_id[executions.slice])
+        finder = _Finder(self.process[target], slices.start_ns[target])
+        found = finder.latest(
+            ids, ids != NONE, self.process[executions.slice], wanted, executions.end_ns
+        )
+        return np.where(found != NONE, source[found] if len(source) else NONE, NONE).astype(
+            np.int32
+        )
 
     def _through_sequence(
         self, executions: Executions, with_external_id: Callable[[Int64], Int32]

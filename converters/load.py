@@ -14,6 +14,7 @@ from neuron_tb.converters.device_profiles import add_device_profiles, read_profi
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.framework_mapping import add_mappings
 from neuron_tb.converters.matching import match_processes
 from neuron_tb.converters.neffs import report_absent
 from neuron_tb.converters.ranks import only_ranks
@@ -58,6 +59,7 @@ def load(
     if steps_from:
         trace.step_annotation = steps_from
     trace.findings.extend(raw_findings)
+    add_mappings(trace, found)
     _report_capture(found, trace)
     say("linking operators and device work")
     trace.findings.extend(trace.links.findings)
