@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuron_tb.converters.readers import chunks as chunks_module
-from neuron_tb.converters.readers import mapped, read_file
+from neuron_tb.converters.readers import kineto_json, mapped, read_file
 from neuron_tb.converters.readers.chrome_events import places
 from neuron_tb.converters.readers.chunks import Listing, chunks
 from neuron_tb.converters.trace import Trace
@@ -66,6 +66,25 @@ def test_pieces_of_any_size_give_the_rows_of_the_whole(
     for chunk in found:
         first, last = chunk.offset + 1, chunk.offset + len(chunk.text) - 1
         assert data[first:last] == chunk.text[1:-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(rows, min_size=2, max_size=12), texts)
+def test_halves_that_decode_are_the_whole(
+    array: list[Any], form: tuple[str, str, int | None]
+) -> None:
+    comma, colon, indent = form
+    text = json.dumps(array, separators=(comma, colon), indent=indent)
+    data = b'{"traceEvents": ' + text.encode() + b"}"
+    halves = Listing(data, 16, len(data) - 1).halves()
+    if halves is None:
+        return
+    decode = msgspec.json.Decoder(list[msgspec.Raw]).decode
+    try:
+        found = [bytes(row) for half in halves for c in chunks(half, decode, 20) for row in c.rows]
+    except msgspec.DecodeError:
+        return
+    assert found == [bytes(row) for row in decode(data[16:-1])]
 
 
 def test_plain_rows_are_cut_near_the_wanted_size() -> None:
@@ -161,6 +180,50 @@ def test_a_file_reads_the_same_in_pieces_of_any_size(
     whole = with_chunks_of(1 << 30, path, monkeypatch)
     assert with_chunks_of(1, path, monkeypatch) == whole
     assert with_chunks_of(999, path, monkeypatch) == whole
+
+
+@pytest.fixture
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto_json, "may_fork", lambda size: True)
+
+
+@pytest.mark.usefixtures("two_processes")
+@pytest.mark.parametrize("repetitions", [1, 30])
+@pytest.mark.parametrize("epoch", [False, True], ids=["base time", "epoch microseconds"])
+def test_two_processes_read_what_one_reads(
+    epoch: bool, repetitions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = many_shapes() * repetitions
+    if repetitions > 1:  # entries that say where they stand are for one process to read
+        events = [event for event in events if event.get("name") != 7]
+    top: dict[str, Any] = {"baseTimeNanoseconds": None} if epoch else {}
+    for event in events[: len(many_shapes())] if epoch else []:
+        if isinstance(event.get("ts"), int | float) and event["ts"] < 1e15:
+            event["ts"] += 1_759_300_074_000_000
+    path = write_kineto(tmp_path / "t.json", events, **top)
+    found = contents(read_file(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(kineto_json, "may_fork", lambda size: False)
+        assert contents(read_file(path)) == found
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_halves_that_are_none_are_read_by_one_process(tmp_path: Path) -> None:
+    rows_within = [{"ph": "X", "name": str(n)} for n in range(2000)]
+    around = operator("a", 1, 2) | {"args": {"rows": rows_within}}
+    trace = read_file(write_kineto(tmp_path / "t.json", [around, operator("b", 5, 1)]))
+    assert trace.args(0) == {"rows": rows_within}
+    assert [trace.strings[n] for n in trace.slices.name] == ["a", "b"]
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_a_second_process_that_dies_is_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_kineto(tmp_path / "t.json", many_shapes())
+    before = contents(read_file(path))
+    monkeypatch.setattr(kineto_json._Reader, "_half", lambda self, listing: os._exit(3))
+    assert contents(read_file(path)) == before
 
 
 @pytest.mark.parametrize("minutes", [0, 5], ids=["just written", "settled"])

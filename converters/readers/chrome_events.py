@@ -83,7 +83,7 @@ class Decoder:
     """
 
     def __init__(self, name: str, value: Callable[[msgspec.Raw], Any], findings: Findings) -> None:
-        self._name, self._value, self._findings = name, value, findings
+        self._name, self._value, self.findings = name, value, findings
         self._kind: type[Event] = Event
         self._on_grid = True
         self._before = 0
@@ -92,6 +92,17 @@ class Decoder:
     def resolution_ns(self) -> int:
         """The finest difference of times that the file can express, in nanoseconds."""
         return 250 if self._kind is ExactEvent and self._on_grid else 1
+
+    @property
+    def state(self) -> tuple[bool, bool]:
+        """Whether times need more digits than doubles have; whether all are on their grid."""
+        return self._kind is ExactEvent, self._on_grid
+
+    def join(self, state: tuple[bool, bool]) -> bool:
+        """Take over what another decoder of the file found; False if it decoded otherwise."""
+        exact, on_grid = state
+        self._on_grid &= on_grid
+        return exact == (self._kind is ExactEvent)
 
     def events(self, listing: Listing) -> Iterator[Events]:
         """All events in the file's order."""
@@ -128,7 +139,7 @@ class Decoder:
 
     def _report(self, found: _Decoded) -> None:
         for number in found.no_events:
-            self._findings.add(
+            self.findings.add(
                 "not_an_event",
                 "entries of traceEvents that are no event objects were left out",
                 where=f"{self._name}, entry {self._before + number}",

@@ -23,18 +23,37 @@ SIZE = 2 << 20
 _TRIES = 4
 _LOOK_AHEAD = 1 << 20
 _BETWEEN_ROWS = rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{%b)"
-_FIRST_KEY = re.compile(rb'\[[ \t\r\n]*\{([ \t\r\n]*"[^"\\]{1,60}"[ \t\r\n]*:)')
+_FIRST_KEY = re.compile(rb'[ \t\r\n]*\{([ \t\r\n]*"[^"\\]{1,60}"[ \t\r\n]*:)')
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A valid JSON array: the bytes ``start`` to ``end`` of ``text``, brackets included."""
+    """A valid JSON array: the bytes ``start`` to ``end`` of ``text``, brackets included.
+
+    Of one half of an array, ``start`` is a byte before its first row, and ``tail`` the bracket
+    that it lacks.
+    """
 
     text: Text
     start: int
     end: int
+    tail: bytes = b""
+
+    def halves(self) -> tuple[Listing, Listing] | None:
+        """Two arrays that seem to have the rows of this one; decoding the first one proves it.
+
+        None when no place between rows is found near the middle.
+        """
+        middle = (self.start + self.end) // 2
+        key = _first_key(self)
+        cut = next(_cuts(self, middle, _patterns(key)), None) if key else None
+        if cut is None:
+            return None
+        end, following = cut
+        first = Listing(self.text, self.start, end, b"]")
+        return first, Listing(self.text, following - 1, self.end, self.tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +75,7 @@ def chunks(listing: Listing, decode: Callable[[bytes], T], size: int = 0) -> Ite
     JSON, whatever else it accepts. What it raises for the array's own fault is passed on.
     """
     view, at = memoryview(listing.text), listing.start + 1
-    patterns = _patterns(listing)
+    patterns = _patterns(_first_key(listing))
     wanted = size = size or SIZE
     while at + wanted + wanted // 2 < listing.end:
         for cut, following in _cuts(listing, at + wanted, patterns):
@@ -70,14 +89,19 @@ def chunks(listing: Listing, decode: Callable[[bytes], T], size: int = 0) -> Ite
             break
         else:
             wanted *= 2
-    piece = b"".join((b"[", view[at : listing.end]))
+    piece = b"".join((b"[", view[at : listing.end], listing.tail))
     yield Chunk(decode(piece), piece, at - 1)
 
 
-def _patterns(listing: Listing) -> list[re.Pattern[bytes]]:
+def _first_key(listing: Listing) -> bytes:
+    first = listing.start + 1
+    found = _FIRST_KEY.match(listing.text, first, min(listing.end, first + 4096))
+    return found[1] if found else b""
+
+
+def _patterns(first_key: bytes) -> list[re.Pattern[bytes]]:
     """What stands between two rows: most programs begin all rows with one key."""
-    found = _FIRST_KEY.match(listing.text, listing.start, min(listing.end, listing.start + 4096))
-    keys = [b""] if found is None else [re.escape(found[1]), b""]
+    keys = [re.escape(first_key), b""] if first_key else [b""]
     return [re.compile(_BETWEEN_ROWS % key) for key in keys]
 
 

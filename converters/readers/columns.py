@@ -49,6 +49,16 @@ class ArgumentStore:
         self._size += len(text)
         return starts, lengths.astype(np.int32)
 
+    def generated(self) -> bytes:
+        """All texts that are not the source's."""
+        return b"".join(self._parts)
+
+    def add_generated(self, text: bytes, starts: Int64) -> None:
+        """Take over another store's texts of the same source; its starts are changed to here."""
+        starts[starts >= len(self._source)] += self._size - len(self._source)
+        self._parts.append(text)
+        self._size += len(text)
+
     def arguments(self) -> Arguments:
         """All texts."""
         return Arguments([self._source, b"".join(self._parts)])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
@@ -42,6 +42,7 @@ from neuron_tb.converters.readers.chrome_tracks import (
     Processes,
     identifier,
 )
+from neuron_tb.converters.readers.chunks import Listing
 from neuron_tb.converters.readers.columns import (
     ArgumentStore,
     Numbers,
@@ -60,6 +61,7 @@ from neuron_tb.converters.readers.foreign import (
     report_producer,
 )
 from neuron_tb.converters.readers.kineto_args import identifiers
+from neuron_tb.converters.readers.second_process import Helper, HelperError, may_fork
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -113,6 +115,7 @@ CATEGORY_ROLES = {
 _ON_DEVICE = (Role.KERNEL, Role.TRANSFER, Role.WINDOW, Role.DEVICE_DETAIL, Role.DEVICE_ANNOTATION)
 _EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
 _ASYNCHRONOUS = BEGINS | ENDS | POINTS
+_LOOK_AT = 1 << 20
 _BINDING = frozenset("XBE")
 _UNNAMED = "(unnamed)"
 _SHOWN_PHASES = frozenset("XBEiIRCMstf") | _ASYNCHRONOUS
@@ -171,8 +174,38 @@ class _Rows(Columns):
         return joined
 
 
+@dataclass
+class _Found:
+    """What decoding has found: rows of slices, and all other events by their phase.
+
+    ``bound``: ends of arrows that slices name. ``stored``: what may be counter samples.
+    """
+
+    parts: list[_Rows] = field(default_factory=list)
+    by_phase: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    bound: list[Any] = field(default_factory=list)
+    stored: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class _Half:
+    """The second half of a file, as another process read it, with the tables it refers to."""
+
+    rows: _Rows
+    by_phase: dict[str, list[Any]]
+    bound: list[Any]
+    stored: list[Any]
+    strings: list[str]
+    threads: list[Key]
+    generated: bytes
+    decoder: tuple[bool, bool]
+    is_from_neuron: bool
+    findings: Findings
+
+
 class _Reader:
     def __init__(self, document: Document, context: Context) -> None:
+        self.document = document
         self.path = document.path
         self.context = context
         self.metadata = document.decoded("traceEvents")
@@ -188,29 +221,92 @@ class _Reader:
         self.listing = document.listing("traceEvents")
         self.store = ArgumentStore(self.listing.text)
         self._decoder = Decoder(self.path.name, document.value, self.findings)
-        self._has_attr = False
+        first = self.listing.text[self.listing.start : self.listing.start + _LOOK_AT]
+        self._has_attr = b'"attr"' in first
         self._is_from_neuron = False
 
-    def read(self) -> Trace:
-        parts: list[_Rows] = []
-        by_phase: dict[str, list[Any]] = defaultdict(list)
-        bound: list[Any] = []
-        stored: list[Any] = []
-        for number, events in enumerate(self._decoder.events(self.listing)):
-            if number == 0:
-                self._has_attr = b'"attr"' in events.text[: 1 << 20]
+    def _find(self, listing: Listing) -> _Found:
+        """Decode all events of a list."""
+        found = _Found()
+        for events in self._decoder.events(listing):
             phases = [e.ph for e in events.rows]
             slices: Events = events
             others: list[Event] = []
             if phases.count("X") < len(phases):
                 slices, others = _apart(events, [phase == "X" for phase in phases])
             for event in others:
-                by_phase["B" if event.ph == "E" else event.ph].append(_detached(event))
+                found.by_phase["B" if event.ph == "E" else event.ph].append(_detached(event))
             if [e.bind_id for e in events.rows].count(None) < len(phases):
-                bound += bound_ends(e for e in events.rows if e.ph in _BINDING)
+                found.bound += bound_ends(e for e in events.rows if e.ph in _BINDING)
             rows, samples = self._complete(slices)
-            parts.append(rows)
-            stored += samples
+            found.parts.append(rows)
+            found.stored += samples
+        return found
+
+    def _find_in_halves(self, first: Listing, second: Listing) -> _Found:
+        """Decode two halves of the list, the second one in another process.
+
+        Raises HelperError, or a decoding error, where the halves are not what they seemed; this
+        reader is of no use then.
+        """
+        helper = Helper(lambda: self._half(second))
+        try:
+            found = self._find(first)
+            half = helper.result()
+        finally:
+            helper.stop()
+        if not self._decoder.join(half.decoder):
+            raise HelperError
+        rows = half.rows
+        strings = self.table.intern_all(half.strings, len(half.strings))
+        threads = np.array([self._number_of_thread(*key) for key in half.threads], np.int32)
+        if len(rows):
+            rows.name, rows.category = strings[rows.name], strings[rows.category]
+            rows.thread = threads[rows.thread]
+            self.store.add_generated(half.generated, rows.args_start)
+        found.parts.append(rows)
+        for phase, events in half.by_phase.items():
+            found.by_phase[phase] += events
+        found.bound += half.bound
+        found.stored += half.stored
+        self._is_from_neuron |= half.is_from_neuron
+        self.findings.extend(half.findings)
+        return found
+
+    def _half(self, listing: Listing) -> _Half:
+        """The second half, in a process of its own. Raises HelperError for odd entries."""
+        said = len(self.document.findings)
+        self.findings = self._decoder.findings = Findings()
+        found = self._find(listing)
+        if self.findings.of_kind("not_an_event") or len(self.document.findings) != said:
+            raise HelperError  # these say where they stand in the whole list
+        return _Half(
+            _Rows.put_together(found.parts),
+            dict(found.by_phase),
+            found.bound,
+            found.stored,
+            self.table.strings,
+            list(self.threads),
+            self.store.generated(),
+            self._decoder.state,
+            self._is_from_neuron,
+            self.findings,
+        )
+
+    def read(self) -> Trace:
+        size = self.listing.end - self.listing.start
+        halves = self.listing.halves() if may_fork(size) else None
+        if halves is None:
+            return self._trace(self._find(self.listing))
+        try:
+            found = self._find_in_halves(*halves)
+        except (HelperError, msgspec.DecodeError):
+            again = _Reader(self.document, self.context)
+            return again._trace(again._find(again.listing))
+        return self._trace(found)
+
+    def _trace(self, found: _Found) -> Trace:
+        parts, by_phase, bound, stored = found.parts, found.by_phase, found.bound, found.stored
         self._count_unknown_phases(by_phase)
         meta_events = by_phase["M"]
         kept, samples = counters_among_slices(stored, meta_events, self.findings)
