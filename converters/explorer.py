@@ -323,9 +323,9 @@ def _forget_old(place: Path) -> None:
 
 
 def _key(capture: Path, program: Path) -> str:
-    """Changes with any file of the capture and with the program."""
+    """Changes with any file in the capture's directory and with the program."""
     lines = [str(capture.resolve()), str(program.resolve())]
-    for path in (program.resolve(), *sorted(capture.rglob("*"))):
+    for path in (program.resolve(), *sorted(capture.iterdir())):
         if path.is_file():
             stat = path.stat()
             lines.append(f"{path.name} {stat.st_size} {stat.st_mtime_ns}")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neuron_tb.converters.readers import bounds
+
+# pyarrow 15 and later compare the checksums of pages, where a file has them.
+_CHECKED = {
+    name: True
+    for name in ("page_checksum_verification",)
+    if name in inspect.signature(pq.ParquetFile.__init__).parameters
+}
 
 
 def read_parquet(file: Path) -> pa.Table:
@@ -16,7 +24,7 @@ def read_parquet(file: Path) -> pa.Table:
     Raises NeuronTbError where its footer claims more than a file of its size may hold, and
     Arrow's exceptions where it is damaged.
     """
-    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+    with pq.ParquetFile(file, **_CHECKED) as parquet:
         meta = parquet.metadata
         groups = (meta.row_group(number) for number in range(meta.num_row_groups))
         unpacked = sum(max(group.total_byte_size, 0) for group in groups)
