@@ -367,6 +367,36 @@ def test_a_value_nested_too_deeply_costs_no_event(tmp_path: Path) -> None:
     assert trace.findings.of_kind("bytes_lost") == 0
 
 
+@pytest.mark.parametrize("wild", [9e15, -9e15, 7.4e15, -1.76e15, 0])
+def test_an_event_of_another_era_does_not_stretch_the_time_line(
+    tmp_path: Path, wild: float
+) -> None:
+    late = 7.9e12  # microseconds: three months after the base time, as Kineto writes it
+    events = [operator(f"op {n}", late + n, 1) for n in range(20)]
+    trace = read_file(write_kineto(tmp_path / "t.json", [operator("wild", wild, 1), *events]))
+    assert "wild" not in names(trace)
+    first, last = trace.time_range()
+    assert last - first == 20_000
+    assert trace.findings.of_kind("time_out_of_range") + trace.findings.of_kind("no_time") == 1
+
+
+def test_two_captures_of_different_months_in_one_file_are_both_kept(tmp_path: Path) -> None:
+    months = 1e13
+    events = [operator(f"{n}", n % 2 * months + n + 1, 1) for n in range(20)]
+    trace = read_file(write_kineto(tmp_path / "t.json", events))
+    assert len(trace.slices) == 20
+
+
+@pytest.mark.parametrize("dur", [3e12, 9e15, 9.2e15])
+def test_an_event_of_an_absurd_length_is_an_instant(tmp_path: Path, dur: float) -> None:
+    events = [operator("a", 1, 5), operator("endless", 2, dur)]
+    trace = read_file(write_kineto(tmp_path / "t.json", events))
+    assert names(trace) == ["a"]
+    assert [trace.strings[n] for n in trace.instants.name] == ["endless"]
+    assert trace.findings.of_kind("duration_out_of_range") == 1
+    assert trace.time_range() == (BASE_NS + 1000, BASE_NS + 6000)
+
+
 @pytest.mark.parametrize("base", ["yesterday", None, -5, 1.5, [1], {}, True])
 def test_a_base_time_that_is_none_gives_relative_times_and_a_finding(
     tmp_path: Path, base: Any

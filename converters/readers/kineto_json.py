@@ -52,6 +52,7 @@ from neuron_tb.converters.readers.columns import (
     nanoseconds,
 )
 from neuron_tb.converters.readers.document import Context, Document
+from neuron_tb.converters.readers.era import LONGEST_NS, Era
 from neuron_tb.converters.readers.foreign import (
     COUNTER_MARK,
     base_time,
@@ -113,7 +114,6 @@ CATEGORY_ROLES = {
 """What Kineto's categories mean here, compared in lower case; any other is ``OTHER``."""
 
 _ON_DEVICE = (Role.KERNEL, Role.TRANSFER, Role.WINDOW, Role.DEVICE_DETAIL, Role.DEVICE_ANNOTATION)
-_EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
 _ASYNCHRONOUS = BEGINS | ENDS | POINTS
 _LOOK_AT = 1 << 20
 _BINDING = frozenset("XBE")
@@ -318,11 +318,13 @@ class _Reader:
             [self._timed(by_phase["i"] + by_phase["I"] + by_phase["R"]), points]
         )
         counters = self._timed(by_phase["C"] + samples)
-        clock = self._clock(rows, instants)
-        rows, instants = self._within_clock(clock, rows), self._within_clock(clock, instants)
+        era = Era.of(np.concatenate([rows.start_ns, instants.start_ns]), self.base_ns)
+        rows, instants = self._within(era, rows), self._within(era, instants)
         rows, instants = self._unmeasurable_to_instants(rows, instants)
+        kind = ClockKind.EPOCH if era.is_epoch else ClockKind.RELATIVE
+        clock = Clock(kind, self.base_ns, self._decoder.resolution_ns)
         trace = Trace(self.path.stem, clock=clock, findings=self.findings, sources=[str(self.path)])
-        counters = self._within_clock(clock, counters)
+        counters = self._within(era, counters)
         self._place(trace, rows, instants, counters, Metadata(meta_events))
         self._flows(trace, by_phase["s"] + by_phase["t"] + by_phase["f"] + bound)
         trace.strings = self.table.strings
@@ -527,26 +529,23 @@ class _Reader:
         spans = self._timed(found.spans, np.array(found.durations_ns, np.int64))
         return spans, self._timed(found.points + found.unclosed)
 
-    def _clock(self, rows: _Rows, instants: _Rows) -> Clock:
-        times = np.concatenate([rows.start_ns, instants.start_ns])
-        # One event at 0 among epoch times must not decide: the median does.
-        epoch = not len(times) or float(np.median(times)) > _EARLIEST_EPOCH_NS
-        kind = ClockKind.EPOCH if epoch else ClockKind.RELATIVE
-        return Clock(kind, self.base_ns, self._decoder.resolution_ns)
-
-    def _within_clock(self, clock: Clock, rows: _Rows) -> _Rows:
-        if clock.kind is not ClockKind.EPOCH or self.base_ns:
-            return rows
-        plausible = rows.start_ns > _EARLIEST_EPOCH_NS
+    def _within(self, era: Era, rows: _Rows) -> _Rows:
+        holds = era.holds(rows.start_ns)
         self.findings.add(
             "time_out_of_range",
-            "events at time 0 or near it, among times since the Unix epoch, were left out",
-            int(np.count_nonzero(~plausible)),
+            "events at time 0, or more than 30 days from all others, were left out",
+            int(np.count_nonzero(~holds)),
         )
-        return rows if plausible.all() else rows.take(plausible)
+        return rows if holds.all() else rows.take(holds)
 
     def _unmeasurable_to_instants(self, rows: _Rows, instants: _Rows) -> tuple[_Rows, _Rows]:
-        measured = rows.duration_ns >= 0
+        endless = rows.duration_ns > LONGEST_NS
+        self.findings.add(
+            "duration_out_of_range",
+            "events that claim to last more than 30 days are shown as instants",
+            int(np.count_nonzero(endless)),
+        )
+        measured = (rows.duration_ns >= 0) & ~endless
         if measured.all():
             return rows, instants
         return rows.take(measured), _Rows.concatenate([instants, rows.take(~measured)])

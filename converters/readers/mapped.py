@@ -68,7 +68,8 @@ class Spool:
         """All pieces."""
         if isinstance(self._file, io.BytesIO):
             return self._file.getvalue()
-        return _mapped(self._file)
+        with self._file as file:  # the mapping keeps the file without a name
+            return _mapped(file)
 
 
 def _mapped(file: IO[bytes] | io.FileIO) -> mmap.mmap:
