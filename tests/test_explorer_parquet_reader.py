@@ -162,6 +162,7 @@ def test_a_damaged_table_gives_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 15, reason="pyarrow 14 has no checksums")
 def test_a_changed_value_is_noticed_where_the_file_has_checksums(tmp_path: Path) -> None:
     path = tmp_path / "SystemProfileEvents.parquet"
     table = pa.Table.from_pylist([row("nc_exec_running", number, 1) for number in range(50)])
