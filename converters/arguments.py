@@ -8,6 +8,7 @@ or what a reader wrote.
 from __future__ import annotations
 
 import codecs
+import itertools
 import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ Text = bytes | mmap.mmap
 """What holds a piece of text: both give ``bytes`` for a range."""
 
 _PIECE = 1 << 18
+_FEW = 16
 
 
 class Arguments:
@@ -56,14 +58,21 @@ class Arguments:
 
     def texts(self, starts: NDArray[np.integer], lengths: NDArray[np.integer]) -> list[bytes]:
         """The bytes of n rows."""
-        if len(self.pieces) > 1:
+        if not self.pieces or not len(starts):
+            return [b""] * len(starts)
+        if len(self.pieces) == 1:
+            return _slices(self.pieces[0], starts, lengths)
+        of_row = np.searchsorted(self.starts, starts, side="right") - 1
+        bounds = np.flatnonzero(np.diff(of_row, prepend=-1, append=-1))
+        if len(bounds) > _FEW + len(starts) // _FEW:  # neighbours are in different pieces
             get: Callable[[int, int], bytes] = self.text
             return list(map(get, starts.tolist(), lengths.tolist()))
-        if not self.pieces:
-            return [b""] * len(starts)
-        text = self.pieces[0]
-        ends = (starts + lengths).tolist()
-        return [text[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
+        found: list[bytes] = []
+        for first, last in itertools.pairwise(bounds.tolist()):
+            piece = int(of_row[first])
+            own = starts[first:last] - self.starts[piece]
+            found += _slices(self.pieces[piece], own, lengths[first:last])
+        return found
 
     def rows(self, starts: NDArray[np.integer], lengths: NDArray[np.integer]) -> Ragged:
         """The bytes of n rows as one column."""
@@ -92,6 +101,11 @@ class Arguments:
     def is_utf8(self) -> bool:
         """Whether all text of all pieces is UTF-8."""
         return all(map(_is_utf8, self.pieces))
+
+
+def _slices(text: Text, starts: NDArray[np.integer], lengths: NDArray[np.integer]) -> list[bytes]:
+    ends = (starts + lengths).tolist()
+    return [text[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
 
 
 def _is_utf8(text: Text) -> bool:

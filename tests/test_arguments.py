@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuron_tb.converters.arguments import Arguments
 
@@ -23,6 +25,24 @@ def test_rows_of_all_pieces_are_found_by_one_numbering() -> None:
     assert arguments.joined(starts, lengths) == b"".join(wanted)
     assert [arguments.text(*row) for row in zip(starts, lengths, strict=True)] == wanted
     assert len(arguments) == 23
+
+
+@given(st.lists(st.binary(min_size=1, max_size=6), min_size=2, max_size=5), st.data())
+def test_rows_in_any_order_are_found_in_their_pieces(
+    pieces: list[bytes], data: st.DataObject
+) -> None:
+    whole = b"".join(pieces)
+    arguments = Arguments(pieces)
+    rows = []
+    for _ in range(data.draw(st.integers(0, 60))):
+        number = data.draw(st.integers(0, len(pieces) - 1))
+        first = data.draw(st.integers(0, len(pieces[number]) - 1))
+        length = data.draw(st.integers(0, len(pieces[number]) - first))
+        rows.append((arguments.starts[number] + first, length))
+    if data.draw(st.booleans()):
+        rows.sort()
+    starts, lengths = np.array(rows, np.int64).reshape(-1, 2).T
+    assert arguments.texts(starts, lengths) == [whole[s : s + n] for s, n in rows]
 
 
 def test_without_any_text_all_rows_are_empty() -> None:

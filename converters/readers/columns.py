@@ -61,7 +61,7 @@ class ArgumentStore:
 
     def arguments(self) -> Arguments:
         """All texts."""
-        return Arguments([self._source, b"".join(self._parts)])
+        return Arguments([self._source, *self._parts])
 
 
 NO_ARGUMENTS = frozenset((b"", b"null", b"{}"))

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers.chunks import Listing, chunks
 from neuron_tb.converters.readers.columns import integers
 from neuron_tb.converters.readers.document import Context, Document
 from neuron_tb.converters.readers.neuron_rows import NeuronTraceBuilder, Row, Sample
@@ -26,6 +27,7 @@ ROW_KEYS = ("trace_events", "trace_event")
 _SAMPLE_KEYS = ("mem_usage", "cpu_util", "device_mem_usage")
 _NS_PER_UNIT = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _DECODE = msgspec.json.Decoder(Row).decode
+_DECODE_LIST = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def sniff(document: Document) -> bool:
@@ -39,29 +41,41 @@ def sniff(document: Document) -> bool:
 def read(document: Document, context: Context) -> Trace:
     """Read one file: a process per (instance, process id), a device per logical NeuronCore."""
     builder = NeuronTraceBuilder(document.path, context)
-    raws, rows = _rows(document, builder)
-    time, duration, usable = _times(rows, builder)
-    kept = np.flatnonzero(usable).tolist()
-    builder.add_rows(
-        [rows[row] for row in kept], [raws[row] for row in kept], time[usable], duration[usable]
-    )
+    for listing in _listings(document):
+        for chunk in _chunks(document, listing):
+            raws, rows = _rows(chunk, builder)
+            time, duration, usable = _times(rows, builder)
+            if not usable.all():
+                kept = np.flatnonzero(usable).tolist()
+                raws, rows = [raws[row] for row in kept], [rows[row] for row in kept]
+                time, duration = time[usable], duration[usable]
+            builder.add_rows(rows, raws, time, duration)
     builder.add_samples(_samples(document))
     builder.add_warnings(_warnings(document))
     return builder.finish(document.decoded(*ROW_KEYS, *_SAMPLE_KEYS))
 
 
-def _rows(document: Document, builder: NeuronTraceBuilder) -> tuple[list[msgspec.Raw], list[Row]]:
-    texts = (
-        [document.data]
-        if document.array
-        else [bytes(document.keys[key]) for key in ROW_KEYS if key in document.keys]
-    )
-    raws: list[msgspec.Raw] = []
+def _listings(document: Document) -> list[Listing]:
+    if document.array:
+        return [document.listing()]
+    return [document.listing(key) for key in ROW_KEYS if key in document.keys]
+
+
+def _chunks(document: Document, listing: Listing) -> Iterator[list[msgspec.Raw]]:
     try:
-        for text in texts:
-            raws += msgspec.json.decode(text, type=list[msgspec.Raw] | None) or []
+        for chunk in chunks(listing, _DECODE_LIST):
+            yield chunk.rows
     except msgspec.ValidationError as error:
         raise NeuronTbError(f"{document.path}: its event rows are no list.") from error
+
+
+def _rows(
+    raws: list[msgspec.Raw], builder: NeuronTraceBuilder
+) -> tuple[list[msgspec.Raw], list[Row]]:
+    try:
+        return raws, list(map(_DECODE, raws))
+    except msgspec.ValidationError:
+        pass
     kept, rows = [], []
     for raw in raws:
         try:
