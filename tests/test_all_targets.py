@@ -45,7 +45,7 @@ def assert_all_targets_pass(out: Path, *sources: Path) -> None:
         assert written.path or written.skipped
     for report in check_all(out, lambda stage: None):
         assert report.passed, (report.target, report.problems, report.views)
-    total = len(conversion.trace.slices)
+    total = len(neuron_tb.load(*sources).slices)
     for target in ("xprof", "perfetto"):
         assert sum(w.slices for w in conversion.written if w.target == target) == total
 

@@ -20,6 +20,7 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.readers.device_names import could_be_device_document
 from neuron_tb.converters.readers.document import Context, Document, open_document
+from neuron_tb.converters.readers.era import within_one_era
 from neuron_tb.converters.trace import Trace
 
 if TYPE_CHECKING:
@@ -105,15 +106,14 @@ def read_source(path: Path, context: Context | None = None) -> tuple[Trace, Form
     context = context or Context()
     container = _container(path)
     if container is not None:
-        trace: Trace = container.reader.read(path, context)
-        return trace, container
+        return within_one_era(container.reader.read(path, context)), container
     document = open_document(path)
     found = identify(document)
     if found is None:
         raise NeuronTbError(f"{path} is {document.description()}.")
-    trace = found.reader.read(document, context)
+    trace: Trace = found.reader.read(document, context)
     trace.findings.extend(document.findings)
-    return trace, found
+    return trace if found is KINETO else within_one_era(trace), found
 
 
 def read_device_profile(path: Path, context: Context, instructions: bool = False) -> Trace:

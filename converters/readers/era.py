@@ -6,14 +6,18 @@ a run of more than 106 days.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neuron_tb.converters.trace import Bools, Int64
+from neuron_tb.converters.trace import NONE, Bools, Flows, Instants, Int64, Trace
 
 LONGEST_NS = 30 * 86_400 * 10**9
 """No capture is longer, and no event."""
+
+OUT_OF_RANGE = "events at time 0, or more than 30 days from all others, were left out"
+ENDLESS = "events that claim to last more than 30 days are shown as instants"
+"""What the findings ``time_out_of_range`` and ``duration_out_of_range`` say."""
 
 _EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
 _DAY_NS = 86_400 * 10**9
@@ -60,3 +64,33 @@ class Era:
 
 def _distance(times_ns: Int64, middle_ns: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.abs(times_ns.astype(np.float64) - middle_ns)  # integers would overflow
+
+
+def within_one_era(trace: Trace) -> Trace:
+    """The trace without rows of another era; what claims to last for months is an instant."""
+    slices, instants, counters = trace.slices, trace.instants, trace.counters
+    era = Era.of(np.concatenate([slices.start_ns, instants.time_ns]), trace.clock.base_ns)
+    holds = era.holds(slices.start_ns)
+    endless = holds & (slices.duration_ns > LONGEST_NS)
+    kept = holds & ~endless
+    at, samples = era.holds(instants.time_ns), era.holds(counters.time_ns)
+    out = sum(int(np.count_nonzero(~mask)) for mask in (holds, at, samples))
+    trace.findings.add("time_out_of_range", OUT_OF_RANGE, out)
+    trace.findings.add("duration_out_of_range", ENDLESS, int(np.count_nonzero(endless)))
+    if not out and not endless.any():
+        return trace
+    place = np.full(len(kept) + 1, NONE, np.int32)
+    place[:-1][kept] = np.arange(np.count_nonzero(kept))
+    flows = trace.flows
+    source, target = place[flows.source], place[flows.target]
+    joined = (source != NONE) & (target != NONE)
+    points = slices.take(endless)
+    columns = (points.start_ns, points.name, points.category, points.track)
+    moved = Instants(*columns, points.args_start, points.args_length)
+    return replace(
+        trace,
+        slices=slices.take(kept),
+        instants=Instants.concatenate([instants.take(at), moved]),
+        counters=counters.take(samples),
+        flows=Flows(source[joined], target[joined], flows.kind[joined]),
+    )

@@ -52,7 +52,7 @@ from neuron_tb.converters.readers.columns import (
     nanoseconds,
 )
 from neuron_tb.converters.readers.document import Context, Document
-from neuron_tb.converters.readers.era import LONGEST_NS, Era
+from neuron_tb.converters.readers.era import ENDLESS, LONGEST_NS, OUT_OF_RANGE, Era
 from neuron_tb.converters.readers.foreign import (
     COUNTER_MARK,
     base_time,
@@ -533,7 +533,7 @@ class _Reader:
         holds = era.holds(rows.start_ns)
         self.findings.add(
             "time_out_of_range",
-            "events at time 0, or more than 30 days from all others, were left out",
+            OUT_OF_RANGE,
             int(np.count_nonzero(~holds)),
         )
         return rows if holds.all() else rows.take(holds)
@@ -542,7 +542,7 @@ class _Reader:
         endless = rows.duration_ns > LONGEST_NS
         self.findings.add(
             "duration_out_of_range",
-            "events that claim to last more than 30 days are shown as instants",
+            ENDLESS,
             int(np.count_nonzero(endless)),
         )
         measured = (rows.duration_ns >= 0) & ~endless
