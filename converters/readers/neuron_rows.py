@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ class NeuronTraceBuilder:
         lengths: Int32,
         flows: FlowTexts,
     ) -> None:
+        if kind_of_row is None:
+            kinds, kind_of_row = _kinds(kinds)
         names = [str(r.name if r.name is not None else "(unnamed)") for r in kinds]
         roles = [_role(name, row) for name, row in zip(names, kinds, strict=True)]
         tracks = [
@@ -169,9 +172,8 @@ class NeuronTraceBuilder:
         name = self._table.intern_all((t.removesuffix(_FRAMEWORK_SUFFIX) for t in names), n)
         category = self._table.intern_all(map(_source, names, kinds), n)
         track, role = np.array(tracks, np.int32), np.array(roles, np.uint8)
-        if kind_of_row is not None:
-            name, category = name[kind_of_row], category[kind_of_row]
-            track, role = track[kind_of_row], role[kind_of_row]
+        name, category = name[kind_of_row], category[kind_of_row]
+        track, role = track[kind_of_row], role[kind_of_row]
         none = np.full(len(time_ns), NONE, np.int64)
         # Points of the hardware's clock have no length; a runtime call of 0 ns is a call.
         point = (duration_ns < 0) | ((role == Role.DEVICE_DETAIL) & (duration_ns == 0))
@@ -342,6 +344,33 @@ class NeuronTraceBuilder:
                 Track(process, kind, label, tid, device, physical, unit=unit, core=core)
             )
         return self._tracks[key]
+
+
+_PLACE = attrgetter(
+    "name",
+    "trace_event_source",
+    "type",
+    "instance_id",
+    "process_id",
+    "thread_id",
+    "nc_idx",
+    "lnc_idx",
+    "device_core_idx",
+    "pcore_idx",
+    "framework_stream_id",
+)
+
+
+def _kinds(rows: Sequence[Row]) -> tuple[Sequence[Row], NDArray[np.intp]]:
+    """One row of each name and place, in order of appearance, and which of them each row is."""
+    numbers: dict[Any, int] = {}
+    try:
+        of_row = [numbers.setdefault(place, len(numbers)) for place in map(_PLACE, rows)]
+    except TypeError:  # a list where a number should be
+        return rows, np.arange(len(rows))
+    kind = np.array(of_row, np.intp)
+    _, first = np.unique(kind, return_index=True)
+    return [rows[row] for row in first.tolist()], kind
 
 
 def _index(value: object) -> int:
