@@ -50,7 +50,7 @@ def assert_all_targets_pass(out: Path, *sources: Path) -> None:
         assert sum(w.slices for w in conversion.written if w.target == target) == total
 
 
-@pytest.mark.parametrize("name", ["rmsnorm/naive", "rmsnorm/compiled", "training"])
+@pytest.mark.parametrize("name", ["rmsnorm/naive", "rmsnorm/compiled", "training", "engines"])
 def test_samples(samples: Path, tmp_path: Path, name: str) -> None:
     assert_all_targets_pass(tmp_path, samples / name)
 
