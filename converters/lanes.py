@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.trace import NONE, Int32, Int64
+from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
 
 OVERLAPPING = (
     "overlapping_slices",
@@ -67,10 +67,9 @@ def lay_out(track: Int32, start_ns: Int64, duration_ns: Int64, resolution_ns: in
     bounds = np.flatnonzero(np.diff(track[order], prepend=NONE - 1, append=NONE - 1))
     for first, last in itertools.pairwise(bounds):
         rows = order[first:last]
-        if _is_nested(start_ns[rows], end[rows]):
-            continue
-        for cluster in _clusters(start_ns[rows], end[rows]):
-            rounded += _assign_lanes(rows[cluster], start_ns, end, lane, resolution_ns)
+        crossing = rows[_crossing(start_ns[rows], end[rows])]
+        if len(crossing):
+            rounded += _assign_lanes(crossing, start_ns, end, lane, resolution_ns)
     if rounded or lane.any():
         order = np.lexsort((start_ns - end, start_ns, lane, track))
     row_key = track[order].astype(np.int64) * (int(lane.max(initial=0)) + 1) + lane[order]
@@ -175,31 +174,28 @@ def _nest(start: Int64, end: Int64) -> tuple[Int32, Int32]:
     return parent, depth
 
 
-def _is_nested(start: Int64, end: Int64) -> bool:
+def _crossing(start: Int64, end: Int64) -> Bools:
+    """Which slices of a row, sorted by (start, longest first), belong to a tangle.
+
+    Slices that touch in time are a cluster; a cluster that is not properly nested is a tangle.
+    """
     reach = np.maximum.accumulate(end)
-    if not np.any(start[1:] < reach[:-1]):
-        return True
+    first = np.ones(len(start), np.bool_)
+    np.greater_equal(start[1:], reach[:-1], out=first[1:])
+    if first.all():
+        return ~first
     parent, depth = _nest(start, end)
-    if np.any(depth < 0):
-        return False
+    wrong = depth < 0
     inside = np.flatnonzero(parent != NONE)
-    if np.any(end[inside] > end[parent[inside]]) or np.any(start[inside] >= end[parent[inside]]):
-        # A child that starts where its parent ends is not inside it, unless both are empty.
-        return False
+    around = parent[inside]
+    # A child that starts where its parent ends is not inside it, unless both are empty.
+    wrong[inside] |= (end[inside] > end[around]) | (start[inside] >= end[around])
     top = np.flatnonzero(parent == NONE)
-    return not np.any(start[top][1:] < end[top][:-1])
-
-
-def _clusters(start: Int64, end: Int64) -> list[NDArray[np.intp]]:
-    """Runs of slices that touch in time and are not properly nested already."""
-    reach = np.maximum.accumulate(end)
-    breaks = np.flatnonzero(start[1:] >= reach[:-1]) + 1
-    bounds = np.concatenate(([0], breaks, [len(start)]))
-    clusters = []
-    for first, last in itertools.pairwise(bounds):
-        if last - first > 1 and not _is_nested(start[first:last], end[first:last]):
-            clusters.append(np.arange(first, last))
-    return clusters
+    wrong[top[1:]] |= start[top[1:]] < end[top[:-1]]
+    cluster = np.cumsum(first) - 1
+    tangled = np.zeros(int(cluster[-1]) + 1, np.bool_)
+    tangled[cluster[wrong]] = True
+    return tangled[cluster]
 
 
 def _assign_lanes(
@@ -212,10 +208,13 @@ def _assign_lanes(
     """
     open_ends: list[list[int]] = []
     further: list[tuple[int, int]] = []
-    rounded = 0
+    rounded, reach = 0, int(np.iinfo(np.int64).min)
     for row, begin, stop in zip(
         rows.tolist(), start[rows].tolist(), end[rows].tolist(), strict=True
     ):
+        if begin >= reach:  # nothing is open any more
+            open_ends, further = [], []
+        reach = max(reach, stop)
         chosen = len(open_ends)
         for number, stack in enumerate(open_ends):
             while stack and stack[-1] <= begin:
