@@ -195,7 +195,8 @@ def _crossing(start: Int64, end: Int64) -> Bools:
     cluster = np.cumsum(first) - 1
     tangled = np.zeros(int(cluster[-1]) + 1, np.bool_)
     tangled[cluster[wrong]] = True
-    return tangled[cluster]
+    crossing: Bools = tangled[cluster]
+    return crossing
 
 
 def _assign_lanes(

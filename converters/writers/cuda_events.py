@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.ragged import Ragged, chunks, decimals, distinct_rows
+from neuron_tb.converters.ragged import Ragged, chunks, decimals, distinct_rows, used
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -195,18 +195,18 @@ class Events:
         return self.edits.many(trace.arguments, starts, lengths, rows)
 
 
-def external_ids(translation: Translation, used: Int32) -> tuple[Int64, NDArray[np.intp]]:
+def external_ids(translation: Translation, operators: Int32) -> tuple[Int64, NDArray[np.intp]]:
     """A positive ``External id`` per row, unique where it matters, and the rows that got a new one.
 
-    ``used``: operators (rows; NONE is ignored) that calls refer to. Their ids must be theirs
+    ``operators``: rows (NONE is ignored) that calls refer to. Their ids must be theirs
     alone among operators and annotations; rows without a usable id get one above all others.
     """
     slices = translation.trace.slices
     ids = slices.external_id[translation.rows].copy()
     among = np.isin(translation.role, (Role.OPERATOR, Role.ANNOTATION))
-    rows = np.unique(used[used != NONE])
-    distinct, count = np.unique(ids[among], return_counts=True)
-    repeated = np.isin(ids[rows], distinct[count > 1])
+    rows = used(operators[operators != NONE])
+    own = np.sort(ids[among])
+    repeated = np.isin(ids[rows], own[1:][own[1:] == own[:-1]])
     new = rows[repeated | (ids[rows] <= 0)]
     ids[new] = fresh_numbers(ids, len(new))
     return ids, new

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.hardware import chip_of, peaks_per_logical_core
 from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED, innermost_around, lay_out
+from neuron_tb.converters.ragged import unique, used
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -146,7 +147,7 @@ class _Translator:
         self.free_tid = _FIRST_FREE_TID
         self._tid_of_track: dict[int, int] = {}
         self._only_spans = set(range(len(trace.tracks))) - set(
-            np.unique(self.track[self.role != Role.SPAN]).tolist()
+            used(self.track[self.role != Role.SPAN]).tolist()
         )
         pid = trace.processes[process].pid
         highest = max(self.device_number.values(), default=NONE)
@@ -216,15 +217,15 @@ class _Translator:
             self.places.describe(device, stream, "thread_name", "name", name)
             self.places.describe(device, stream, "thread_sort_index", "sort_index", stream)
         packed = (kernels.device.astype(np.int64) << 32) + kernels.stream
-        distinct, inverse = np.unique(packed, return_inverse=True)
+        distinct, inverse = unique(packed)
         numbers = [self.places.number(c >> 32, c & 0xFFFFFFFF) for c in distinct.tolist()]
         if numbers:
-            self.place[kernels.row] = np.array(numbers, np.int32)[inverse.reshape(-1)]
+            self.place[kernels.row] = np.array(numbers, np.int32)[inverse]
 
     def _place_device_rows(self, kernel: Int32) -> None:
         """Device rows that are no kernels: parts of executions, copies of annotations."""
         rest = (self.device != NONE) & (kernel == NONE) & (self.role != Role.WINDOW)
-        for track in np.unique(self.track[rest]).tolist():
+        for track in used(self.track[rest]).tolist():
             rows = np.flatnonzero(rest & (self.track == track))
             number = self.device_number.get(self.trace.tracks[track].device or 0, NONE)
             pid = number if number != NONE else self.host_pid
@@ -260,7 +261,7 @@ class _Translator:
         name: str,
         tid: int | str | None,
     ) -> None:
-        for number in np.unique(lane).tolist():
+        for number in used(lane).tolist():
             label = name + (f", overlapping {number}" if number else "")
             own = tid if number == 0 and tid is not None else self._free_tid()
             if isinstance(tid, str):
@@ -288,7 +289,7 @@ class _Translator:
         rows = np.flatnonzero(on_host)
         keys, names, layers = self._host_keys(rows)
         layout = lay_out(keys, self.start[rows], self.duration[rows], self._resolution)
-        crossing = np.unique(keys[layout.lane > 0])
+        crossing = used(keys[layout.lane > 0])
         if len(crossing):
             for key in crossing.tolist():
                 keys = self._separate_layers(rows, keys, key, layers, names)
@@ -300,7 +301,7 @@ class _Translator:
             layout.rounded,
         )
         self.duration[rows] = layout.end_ns - self.start[rows]
-        for key in np.unique(keys).tolist():
+        for key in used(keys).tolist():
             here = np.flatnonzero(keys == key)
             pid, tid, name = names[key]
             self._place_in_lanes(rows[here], layout.lane[here], pid, name, tid)
@@ -322,7 +323,7 @@ class _Translator:
         names: list[tuple[int | str, int | str | None, str]] = []
         key_of_track = np.full(len(self.trace.tracks), NONE, np.int32)
         is_runtime = np.zeros(len(self.trace.tracks), np.bool_)
-        tracks = np.unique(self.track[rows]).tolist()
+        tracks = used(self.track[rows]).tolist()
         for number in sorted(tracks, key=lambda t: self.trace.tracks[t].kind is TrackKind.RUNTIME):
             track = self.trace.tracks[number]
             is_runtime[number] = track.kind is TrackKind.RUNTIME

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.links import Source
+from neuron_tb.converters.ragged import distinct_rows, unique, used
 from neuron_tb.converters.trace import NONE, Bools, Int32, Int64, Trace, UInt8
 from neuron_tb.converters.writers.cuda_words import Kind
 
@@ -143,17 +144,12 @@ class DeviceWork:
         main[launch[known]] = operator[known]
         operator = np.where((launch != NONE) & (operator == NONE), main[launch], operator)
         lonely = np.where(launch == NONE, np.arange(k), NONE)  # one call each
-        keys = np.stack([launch, operator, lonely], axis=1) if k else np.empty((0, 3), np.int64)
-        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        place = np.empty(len(order), np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        first_kernel: Int32 = first[order].astype(np.int32)
-        kernels.call[:] = place[group.reshape(-1)]
+        first, group = distinct_rows(launch, operator, lonely)
+        first_kernel: Int32 = first.astype(np.int32)
+        kernels.call[:] = group
         row, seen = launch[first_kernel].copy(), operator[first_kernel]
-        _, owner = np.unique(row, return_index=True)
         owns = np.zeros(len(row), np.bool_)
-        owns[owner] = True
+        owns[distinct_rows(row)[0]] = True
         row[~owns] = NONE
         call = np.full(len(self._rows), NONE, np.int32)
         recorded = row != NONE
@@ -169,8 +165,8 @@ class DeviceWork:
         agree = np.ones(len(first), np.bool_)
         same = (of_kernel == NONE) | (of_kernel == wanted[kernels.call])
         np.logical_and.at(agree, kernels.call, same)
-        _, number, count = np.unique(wanted, return_inverse=True, return_counts=True)
-        keep = agree & (wanted > 0) & (count[number.reshape(-1)] == 1)
+        _, number = unique(wanted)
+        keep = agree & (wanted > 0) & (np.bincount(number)[number] == 1)
         highest = max(int(own.max(initial=0)), 0)
         if highest > _LARGEST_CORRELATION:
             keep[:], highest = False, 0
@@ -193,10 +189,17 @@ class DeviceWork:
             "device rows that overlap others of their stream stand on a stream number of their own",
             int(np.count_nonzero(lane)),
         )
-        keys = sorted(
-            set(zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)),
-            key=lambda key: (key[2] > 0, *key),
-        )
+        first, number = distinct_rows(kernels.device, track, lane)
+        distinct = [
+            (device, of, at)
+            for device, of, at in zip(
+                kernels.device[first].tolist(),
+                track[first].tolist(),
+                lane[first].tolist(),
+                strict=True,
+            )
+        ]
+        keys = sorted(distinct, key=lambda key: (key[2] > 0, *key))
         taken: set[int] = set()
         numbers: dict[tuple[int, int, int], int] = {}
         for key in keys:
@@ -216,18 +219,14 @@ class DeviceWork:
         self.stream_of_track = {
             t: (device, numbers[device, t, number]) for device, t, number in keys if number == 0
         }
-        found = [
-            numbers[key]
-            for key in zip(kernels.device.tolist(), track.tolist(), lane.tolist(), strict=True)
-        ]
-        return np.array(found, np.int32)
+        return np.array([numbers[key] for key in distinct], np.int32)[number]
 
 
 def _lanes_without_overlap(track: Int32, start_ns: Int64, duration_ns: Int64) -> Int32:
     """Lanes so that no two slices of a lane share any time; rows are in order of start."""
     lane = np.zeros(len(track), np.int32)
     end = start_ns + duration_ns
-    for number in np.unique(track):
+    for number in used(track):
         rows = np.flatnonzero(track == number)
         reach = np.maximum.accumulate(end[rows])
         if not np.any(start_ns[rows][1:] < reach[:-1]):

@@ -20,6 +20,7 @@ from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import union_length
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
+from neuron_tb.converters.ragged import used
 from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Role, Trace
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import (
@@ -87,7 +88,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     refuse_overwrite(folder, destination.force)
     refuse_foreign_files(folder)
     trace, left_out = without_device_profiles(trace)
-    processes = np.unique(trace.slice_process).tolist()
+    processes = used(trace.slice_process).tolist()
     if not processes:
         return [
             Written(

@@ -424,7 +424,8 @@ def _edges(trace: Trace, picture: Picture, shown: Bools) -> _Edges:
     starts = np.concatenate([source, operator[both], flows.source[new]]).astype(np.int64)
     ends = np.concatenate([target, launch[both], flows.target[new]]).astype(np.int64)
     keep = (starts != NONE) & (ends != NONE) & (starts != ends)
-    pairs = np.unique(starts[keep] << 32 | ends[keep])
+    pairs = np.sort(starts[keep] << 32 | ends[keep])
+    pairs = pairs[np.diff(pairs, prepend=NONE) != 0]
     pairs = pairs[shown[pairs >> 32] & shown[pairs & 0xFFFFFFFF]]
     sources, targets = (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32)
     return _Edges(sources, targets, _edge_ids(trace, picture, sources, targets))
@@ -498,7 +499,9 @@ def _interned(
     field: int, used: Int32, strings: list[str], skip_empty: bool = False
 ) -> tuple[Int64, bytes]:
     """Numbers for the strings in use, by string (0 for NONE and what is not in use)."""
-    distinct, counts = np.unique(used[used != NONE], return_counts=True)
+    counts = np.bincount(used[used != NONE])
+    distinct = np.flatnonzero(counts)
+    counts = counts[distinct]
     iids = np.zeros(len(strings) + 1, np.int64)  # the last one is that of NONE
     fields = []
     by_use = distinct[np.argsort(-counts, kind="stable")].tolist()
@@ -529,8 +532,9 @@ def _by_time(keep: Bools, time_ns: Int64) -> NDArray[np.intp]:
 def _by_process(rows: NDArray[np.intp], process: Int32) -> dict[int, NDArray[np.intp]]:
     """The rows of each process, their order kept; ``process`` has one entry per row of all."""
     order = np.argsort(process[rows], kind="stable")
-    distinct, first = np.unique(process[rows][order], return_index=True)
-    parts = np.split(rows[order], first[1:])
+    count = np.bincount(process[rows])
+    distinct = np.flatnonzero(count)
+    parts = np.split(rows[order], np.cumsum(count[distinct])[:-1])
     return dict(zip(distinct.tolist(), parts, strict=False))
 
 

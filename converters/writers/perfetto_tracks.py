@@ -27,6 +27,7 @@ from neuron_tb.converters import wire
 from neuron_tb.converters.hardware import chip_of
 from neuron_tb.converters.identity import stable_hash
 from neuron_tb.converters.lanes import Layout, lay_out
+from neuron_tb.converters.ragged import unique, used
 from neuron_tb.converters.trace import (
     NONE,
     Device,
@@ -132,13 +133,13 @@ class Picture:
 def draw(trace: Trace, instance_type: str | None = None) -> Picture:
     """Decide which rows a trace has, how they are called and in which order they stand."""
     code = _row_codes(trace)
-    distinct, inverse = np.unique(code, return_inverse=True)
-    row: Int32 = inverse.reshape(-1).astype(np.int32)
+    distinct, inverse = unique(code)
+    row: Int32 = inverse.astype(np.int32)
     layout = lay_out(
         row, trace.slices.start_ns, trace.slices.duration_ns, trace.clock.resolution_ns
     )
     lane, deep = _lanes(row, layout)
-    lines = np.unique(row.astype(np.int64) << 32 | lane)
+    lines, line = unique(row.astype(np.int64) << 32 | lane)
     wanted = _wanted(trace, distinct)
     rows = [
         _Row(number, trace.tracks[track], part, mixed=bool(mixed))
@@ -154,7 +155,6 @@ def draw(trace: Trace, instance_type: str | None = None) -> Picture:
         for number, key in _process_keys(trace)
     ]
     uuid_of_line = np.array([u for r in rows for u in r.uuids[: r.lanes]], np.uint64)
-    line = np.searchsorted(lines, row.astype(np.int64) << 32 | lane)
     uuid_of_track = np.zeros(len(trace.tracks), np.uint64)
     for (track, part, _), r in zip(wanted, rows, strict=True):
         if part == _WORK or not uuid_of_track[track]:
@@ -514,8 +514,8 @@ def _process_keys(trace: Trace) -> list[tuple[int, tuple[object, ...]]]:
 
 def _used_tracks(trace: Trace) -> list[int]:
     columns = (trace.slices.track, trace.instants.track, trace.counters.track)
-    used: list[int] = np.unique(np.concatenate(columns)).tolist()
-    return used
+    found: list[int] = used(np.concatenate(columns)).tolist()
+    return found
 
 
 def _process_rank(process: Process, number: int) -> int:

@@ -22,6 +22,7 @@ from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name, same_file
+from neuron_tb.converters.ragged import used
 from neuron_tb.converters.trace import (
     NONE,
     Bools,
@@ -137,7 +138,7 @@ def _unsuitable(trace: Trace, process: int) -> str | None:
 
 
 def _processes_with_slices(trace: Trace) -> list[int]:
-    found: list[int] = np.unique(trace.slice_process).tolist()
+    found: list[int] = used(trace.slice_process).tolist()
     return found
 
 
@@ -334,10 +335,10 @@ class _Plan:
         t, events, calls = self.t, self.events, self.t.calls
         collectives = find_collectives(t, self.names, self.known_collective)
         known = np.flatnonzero(self.known_collective & self.tree).astype(np.int32)
-        used = np.concatenate([calls.operator, known])
-        ids, _ = external_ids(t, used)
-        used = np.unique(used[used != NONE])
-        events.edits.set_numbers(EXTERNAL_ID, used, ids[used])
+        named = np.concatenate([calls.operator, known])
+        ids, _ = external_ids(t, named)
+        named = used(named[named != NONE])
+        events.edits.set_numbers(EXTERNAL_ID, named, ids[named])
         if ((calls.row != NONE) & (calls.operator == NONE)).any():
             self._free_zero(ids)
         # 0: belongs to no operator. The plugin gives such calls to the root of their thread.

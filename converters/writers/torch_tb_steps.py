@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
+from neuron_tb.converters.ragged import chunks
 from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
 from neuron_tb.converters.writers.cuda_translation import Translation
 
@@ -27,12 +30,12 @@ def steps_without_time(t: Translation, step: Bools) -> NDArray[np.intp]:
     )
     order = np.flatnonzero(has_runtime)
     order = order[np.argsort(start[order], kind="stable")]
-    host = [(int(start[c]), int(end[c]), int(first[c]), int(last[c])) for c in order]
+    columns = order, start[order], end[order], first[order], last[order]
     kernel_ends = kernels.start_ns + kernels.duration_ns
     hidden: list[int] = []
     while len(rows):
         steps = [(int(t.start_ns[r]), int(t.start_ns[r] + t.duration_ns[r])) for r in rows]
-        empty = _empty_steps(steps, host, kernel_ends, kernels.call, order)
+        empty = _empty_steps(steps, columns, kernel_ends, kernels.call)
         if not empty.any():
             break
         hidden += rows[empty].tolist()
@@ -42,19 +45,18 @@ def steps_without_time(t: Translation, step: Bools) -> NDArray[np.intp]:
 
 def _empty_steps(
     steps: list[tuple[int, int]],
-    calls: list[tuple[int, int, int, int]],
+    calls: tuple[NDArray[np.integer], ...],
     kernel_ends: Int64,
     call_of_kernel: Int32,
-    order: NDArray[np.intp],
 ) -> Bools:
     """Which steps (in order of start) the plugin would give no length.
 
-    ``calls``: start, end, first and last device time, in order of start; ``order``: their numbers.
+    ``calls``: number, start, end, first and last device time of each, in order of start.
     """
     spans: list[tuple[int, int] | None] = [None] * len(steps)
     inside = np.zeros(int(call_of_kernel.max(initial=-1)) + 1, np.bool_)
     step = 0
-    for number, (start, end, first, last) in zip(order.tolist(), calls, strict=True):
+    for number, start, end, first, last in _rows(calls):
         while step < len(steps) and start >= steps[step][1] and end > steps[step][1]:
             step += 1
         if step == len(steps):
@@ -80,6 +82,12 @@ def _empty_steps(
         previous = max(end, begin) if span is None else max(end, span[1], begin)
         empty[number] = previous <= begin
     return empty
+
+
+def _rows(columns: tuple[NDArray[np.integer], ...]) -> Iterator[tuple[int, ...]]:
+    """The rows of equally long columns, of which only some exist as Python numbers at a time."""
+    for part in chunks(len(columns[0])):
+        yield from zip(*(column[part].tolist() for column in columns), strict=True)
 
 
 def _ranges(group: Int32, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:

@@ -33,6 +33,7 @@ from neuron_tb.converters.output import (
     safe_name,
     same_file,
 )
+from neuron_tb.converters.ragged import unique, used
 from neuron_tb.converters.trace import NONE, ClockKind, Device, Int32, Int64, Role, Trace, TrackKind
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers import xprof_plan as plans
@@ -122,14 +123,12 @@ def too_long(first: int, last: int) -> Written:
 def _files(trace: Trace) -> dict[str, list[int]]:
     """Processes with anything to show by file name; a host with very many devices gets several."""
     tracks = trace.track_column("process")
-    used = set(np.unique(trace.slice_process).tolist()) | set(
-        np.unique(trace.memory.process).tolist()
-    )
+    shown = set(used(trace.slice_process).tolist()) | set(used(trace.memory.process).tolist())
     for rows in (trace.instants, trace.counters):
-        used |= set(np.unique(tracks[rows.track]).tolist())
+        shown |= set(used(tracks[rows.track]).tolist())
     devices = [sum(d.process == p for d in trace.devices) for p in range(len(trace.processes))]
     ranked = sorted(
-        used, key=lambda p: (trace.processes[p].rank is None, trace.processes[p].rank, p)
+        shown, key=lambda p: (trace.processes[p].rank is None, trace.processes[p].rank, p)
     )
     hosts: dict[str, list[list[int]]] = {}
     for process in ranked:
@@ -285,7 +284,7 @@ class _HostFile:
         run, trace, placement = self.run, self.trace, self.run.placement
         row = placement.row[rows]
         executions = trace.executions.take(row)
-        names, inverse = np.unique(executions.name, return_inverse=True)
+        names, inverse = unique(executions.name)
         metadata = np.array([_operator(plane, run.operators.by_name[n]) for n in names.tolist()])
         own_name = trace.slices.name[executions.slice]
         sources = [plane.text(_TIME_SOURCE[source]) for source in Source]
@@ -377,9 +376,7 @@ class _HostFile:
     def _host_events(self, plane: Plane, rows: Rows, end_ns: Int64) -> Events:
         run, trace = self.run, self.trace
         categories = len(trace.strings) + 1
-        kinds, inverse = np.unique(
-            rows.name.astype(np.int64) * categories + rows.category + 1, return_inverse=True
-        )
+        kinds, inverse = unique(rows.name.astype(np.int64) * categories + rows.category + 1)
         metadata = [
             _named(plane, trace.string(kind // categories), trace.string(kind % categories - 1))
             for kind in kinds.tolist()
@@ -441,10 +438,13 @@ class _HostFile:
     def _refer(
         self, plane: Plane, stat: str, names: Int32, present: NDArray[np.bool_] | None = None
     ) -> Stat:
-        used, inverse = np.unique(names, return_inverse=True)
+        distinct, inverse = unique(names)
         known = names != NONE if present is None else present & (names != NONE)
         return Stat(
-            stat, plane.texts(map(self.trace.string, used.tolist()))[inverse], known, refers=True
+            stat,
+            plane.texts(map(self.trace.string, distinct.tolist()))[inverse],
+            known,
+            refers=True,
         )
 
     def _order(self, tracks: Int32) -> Int32:
@@ -457,9 +457,9 @@ class _HostFile:
             kind = kinds.index(track.kind)
             return known.get(track.process, 0), kind, track.sort_index or 0, number
 
-        used = np.unique(tracks)
+        distinct = used(tracks)
         place = np.zeros(len(self.trace.tracks), np.int32)
-        place[sorted(used.tolist(), key=key)] = np.arange(len(used), dtype=np.int32)
+        place[sorted(distinct.tolist(), key=key)] = np.arange(len(distinct), dtype=np.int32)
         return place[tracks]
 
 

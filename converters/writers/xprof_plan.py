@@ -361,10 +361,11 @@ def _add_operators(
     trace: Trace, launch: Int32, operator: Int32, ids: Int64, direction: NDArray[np.uint8]
 ) -> None:
     both = (launch != NONE) & (operator != NONE)
-    pairs = np.unique(np.stack([operator[both], launch[both]], axis=1), axis=0)
+    pairs = np.sort(operator[both].astype(np.int64) << 32 | launch[both])
+    pairs = pairs[np.diff(pairs, prepend=NONE) != 0]
     if not len(pairs):
         return
-    op, call = pairs[:, 0], pairs[:, 1]
+    op, call = (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32)
     track = trace.slices.track
     alone = _counts(op) + _counts(call) == 2
     joins = alone & (track[op] != track[call]) & (ids[op] == 0) & (direction[call] == FLOW_OUT)
@@ -442,8 +443,7 @@ def _runs(values: Int32) -> Iterable[tuple[int, int]]:
 
 
 def _counts(values: Int32) -> Int64:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return counts[inverse]
+    return np.bincount(values)[values]
 
 
 def _category(name: str, transfer: bool, linked: bool) -> str:

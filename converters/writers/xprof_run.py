@@ -13,7 +13,7 @@ from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.hardware import SOURCE, Chip, Peaks, peaks_per_logical_core
 from neuron_tb.converters.members import members
-from neuron_tb.converters.ragged import chunks
+from neuron_tb.converters.ragged import chunks, unique
 from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
 from neuron_tb.converters.writers import xprof_plan as plans
 from neuron_tb.converters.writers.xspace import Plane, Stat, Text
@@ -144,7 +144,7 @@ class Shapes:
     @classmethod
     def of(cls, trace: Trace, operators: Int32) -> Shapes:
         """Takes the arguments of each operator apart once."""
-        used, inverse = np.unique(operators, return_inverse=True)
+        used, inverse = unique(operators)
         known = np.flatnonzero(used != NONE)
         numbers: dict[bytes, int] = {}
         found = np.full((len(used), len(_RECORDED)), NONE, np.int64)
@@ -168,7 +168,7 @@ class Shapes:
         """The two stats of these rows of the placement."""
         stats = []
         for name, column in zip(_RECORDED, (self.dims[rows], self.types[rows]), strict=True):
-            used, inverse = np.unique(column, return_inverse=True)
+            used, inverse = unique(column)
             ids = plane.texts("" if n == NONE else self.texts[n] for n in used.tolist())
             stats.append(Stat(name, ids[inverse], column != NONE, refers=True))
         return stats
