@@ -257,7 +257,7 @@ def test_the_innermost_slice_around_an_interval(slices: list[Slice], asked: list
         else:
             assert slices[row][0] == where
             assert slices[row][1:] in around
-            assert not inside or slices[row][2] == min(inside)
+            assert not inside or slices[row][2] <= min(inside)
 
 
 @given(st.data(), st.sampled_from([3, 1 << 17]))
