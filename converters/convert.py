@@ -15,6 +15,7 @@ from neuron_tb.converters.capture import Found
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.joining import FOUND_ANEW
 from neuron_tb.converters.load import Progress, find_all, load
 from neuron_tb.converters.manifest import Manifest
 from neuron_tb.converters.merge import Results, join
@@ -191,7 +192,7 @@ def _by_unit(units: Sequence[Unit], destination: Destination, plan: _Plan) -> Co
             results = _run(tasks, [unit.label for unit in units], plan, "converted")
             findings, failed = Findings(), []
             for unit, result in zip(units, results, strict=True):
-                findings.extend(result.findings)
+                findings.extend(f for f in result.findings if f.kind not in FOUND_ANEW)
                 if result.error is not None and not result.empty:
                     failed.append(unit.label)
                     findings.add("rank_failed", f"{unit.label} is missing: {result.error}")

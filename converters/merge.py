@@ -10,7 +10,7 @@ from pathlib import Path
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Finding, Findings
-from neuron_tb.converters.joining import Joiner, Part, perfetto
+from neuron_tb.converters.joining import FOUND_ANEW, Joiner, Part, perfetto
 from neuron_tb.converters.manifest import Manifest, document_of
 from neuron_tb.converters.output import refuse_overwrite, remove_leftovers
 from neuron_tb.converters.remote import local_destination, local_source
@@ -96,7 +96,7 @@ def _merged(run: str, parts: Sequence[Results], out: Path, force: bool) -> Merge
         remove_leftovers(place.parent)
         refuse_overwrite(place, force)
     stood = {place for place in places if place.exists()}
-    findings = Findings(f for part in parts for f in part.findings)
+    findings = Findings(f for part in parts for f in part.findings if f.kind not in FOUND_ANEW)
     sources = [source for part in parts for source in part.sources]
     manifest.begin()
     try:

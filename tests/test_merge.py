@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import neuron_tb
 from neuron_tb.commands import main
@@ -26,7 +28,7 @@ from neuron_tb.converters.unit import write_all
 from neuron_tb.converters.writers import Destination
 from tests import decoded
 from tests.cluster import write_cluster
-from tests.makers import BASE_NS, operator, step, write_kineto
+from tests.makers import BASE_NS, complete, kernel, launch, operator, step, write_kineto
 
 RUN = "job"
 
@@ -324,3 +326,52 @@ def moved(trace: Trace, later_ns: int) -> Trace:
         counters=replace(trace.counters, time_ns=trace.counters.time_ns + later_ns),
         memory=replace(trace.memory, time_ns=trace.memory.time_ns + later_ns),
     )
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    ranks=st.lists(
+        st.tuples(
+            st.integers(0, 1),  # host
+            st.lists(  # start, length, correlation
+                st.tuples(st.integers(0, 500), st.integers(0, 90), st.integers(1, 5)), max_size=8
+            ),
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_splitting_into_ranks_and_joining_changes_nothing(
+    ranks: list[tuple[int, list[tuple[int, int, int]]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("ranks")
+    on_host = [0, 0]
+    for rank, (host, rows) in enumerate(ranks):
+        pid = 40 + on_host[host]
+        on_host[host] += 1
+        events = [step(1, 0, 1000), operator("aten::mm", 5, 900)]
+        for start, length, correlation in rows:
+            events.append(launch(10 + start, 1, correlation))
+            events.append(kernel(f"k{correlation}", 20 + start, length, correlation))
+            events.append(complete("python_function", "f.py(1): g", start, length, tid=9))
+        place = root / "captures" / f"host{host}_pid_{pid}" / "trace.json"
+        write_kineto(place, events, distributedInfo={"rank": rank, "world_size": len(ranks)})
+    convert(root / "captures", out=root / "together", run=RUN)
+    outs = []
+    for number, directory in enumerate(sorted((root / "captures").iterdir())):
+        outs.append(root / f"{number}")
+        convert(directory, out=outs[-1])
+    merge(*reversed(outs), out=root / "merged", run=RUN)
+    assert_same(decoded.run(root / "merged", RUN), decoded.run(root / "together", RUN))
+
+
+def test_a_rank_without_steps_hides_those_of_the_others_in_xprof_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    for rank, marks in enumerate(([step(1, 0, 90), step(2, 100, 90)], [])):
+        work = [operator("aten::mm", 5, 60), launch(10, 2, 1), kernel("k", 20, 9, 1)]
+        place = tmp_path / "captures" / f"host_pid_{40 + rank}" / "trace.json"
+        write_kineto(place, [*marks, *work], distributedInfo={"rank": rank})
+    conversion = convert(tmp_path / "captures", out=tmp_path / "out", run=RUN, workers=2)
+    assert conversion.findings.of_kind("steps_not_listed") == 2

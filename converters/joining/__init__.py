@@ -25,6 +25,9 @@ class Part:
     later_ns: int = 0
 
 
+FOUND_ANEW = ("steps_not_listed",)
+"""Findings that depend on all ranks: those of single ranks are no more true when joined."""
+
 Joiner = Callable[[Sequence[Part], Destination], list[Written]]
 
 

@@ -103,7 +103,7 @@ class _Source:
         """Its steps: all, and those with work on every device that has any."""
         text = self.account.stat(ACCOUNT_STEPS)
         steps: dict[str, list[int]] = json.loads(text) if isinstance(text, str) else {}
-        return {"all": steps.get("all", []), "listed": steps.get("listed", [])}
+        return {key: steps.get(key, []) for key in ("all", "listed", "unmarked")}
 
     @property
     def host(self) -> str:
@@ -319,12 +319,12 @@ class _HostFile:
         return plane
 
     def _steps(self) -> dict[str, list[int]]:
-        found = [source.steps for source in self.sources if source.steps["all"]]
-        if not found:
-            return {"all": [], "listed": []}
+        every = [source.steps for source in self.sources]
+        listed = [set(steps["listed"]) for steps in every if steps["all"]]
         return {
-            "all": sorted({number for steps in found for number in steps["all"]}),
-            "listed": sorted(set[int].intersection(*(set(steps["listed"]) for steps in found))),
+            "all": sorted({number for steps in every for number in steps["all"]}),
+            "listed": sorted(set[int].intersection(*listed)) if listed else [],
+            "unmarked": [number for steps in every for number in steps["unmarked"]],
         }
 
 

@@ -265,7 +265,8 @@ def steps_listed(
 ) -> dict[str, list[int]]:
     """All numbers of steps, and those with work on each of these devices that has any work.
 
-    Both are empty where no step is marked or no device has work.
+    Both are empty where no step is marked or no device has work; ``unmarked`` is not, where there
+    is device work and no step is marked.
     """
     by_device = [
         set(placement.step[rows].tolist()) - {NONE}
@@ -273,9 +274,11 @@ def steps_listed(
         if len(rows := placement.of_device(device, fits=True))
     ]
     if steps.label is not None or not by_device:
-        return {"all": [], "listed": []}
+        unmarked = len(by_device) if steps.label is not None else 0
+        return {"all": [], "listed": [], "unmarked": [unmarked] if unmarked else []}
     everything = set.union(set(steps.number.tolist()), *by_device)
-    return {"all": sorted(everything), "listed": sorted(set.intersection(*by_device))}
+    listed = set.intersection(*by_device)
+    return {"all": sorted(everything), "listed": sorted(listed), "unmarked": []}
 
 
 def report_missing_steps(steps: Sequence[dict[str, list[int]]], findings: Findings) -> None:
@@ -287,7 +290,8 @@ def report_missing_steps(steps: Sequence[dict[str, list[int]]], findings: Findin
     if not with_work:
         return
     everything = {number for s in with_work for number in s["all"]}
-    lost = sorted(everything - set[int].intersection(*(set(s["listed"]) for s in with_work)))
+    listed = set[int].intersection(*(set(s["listed"]) for s in with_work))
+    lost = sorted(everything if any(s.get("unmarked") for s in steps) else everything - listed)
     findings.add(
         "steps_not_listed",
         "steps have no device work on some device; XProf's step table lists only steps with work "
