@@ -92,9 +92,11 @@ class Bench:
         self._system = folder / "system.json"
         self.file_bytes = self._trace.stat().st_size
         self._load: Measured | None = None
-        # In small files Python itself is most of the memory, and is not what a bar is about.
-        few = events < _FEW_EVENTS
-        self._own_bytes = run((_PYTHON, "-c", _DEPENDENCIES)).peak_bytes if few else 0
+        # With few events starting Python is much of the time and memory: it is taken off then.
+        self._own = self._bare = Measured(0, 0, 0)
+        if events < _FEW_EVENTS:
+            self._own = run(self._conversion("perfetto", _small_capture())())
+            self._bare = run((_PYTHON, "-c", "pass"))
 
     def lines(self) -> Iterator[Line]:
         """The lines that have bars."""
@@ -184,14 +186,15 @@ class Bench:
         self, what: str, m: Measured, bar: float | None = None, memory_bar: float | None = None
     ) -> Line:
         assert self._load is not None
+        load, bare, own = self._load, self._bare, self._own
         return Line(
             what,
             m,
-            m.wall_s / self._load.wall_s,
-            m.cpu_s / self._load.cpu_s,
+            (m.wall_s - own.wall_s) / (load.wall_s - bare.wall_s),
+            (m.cpu_s - own.cpu_s) / (load.cpu_s - bare.cpu_s),
             bar,
             self.events / m.wall_s,
-            (m.peak_bytes - self._own_bytes) / self.file_bytes,
+            (m.peak_bytes - own.peak_bytes) / self.file_bytes,
             memory_bar,
         )
 
@@ -205,7 +208,7 @@ class Bench:
             wall / self._load.wall_s,
             cpu / self._load.cpu_s,
             0.6,
-            memory_ratio=(m.peak_bytes - self._own_bytes) / self.file_bytes,
+            memory_ratio=(m.peak_bytes - self._own.peak_bytes) / self.file_bytes,
             memory_bar=1.5,
         )
 
@@ -219,20 +222,23 @@ class Bench:
 
     def _small(self) -> Iterator[Line]:
         """A small capture, where starting Python is most of the time."""
-        from neuron_tb import samples
-
-        source = Path(samples.__path__[0]) / "rmsnorm" / "rms_norm"
         runs = max(self.runs, 5)
         bare, imports, help_text, small = self._timed(
             "starting",
             lambda: (_PYTHON, "-c", "pass"),
             lambda: (_PYTHON, "-c", _DEPENDENCIES),
             lambda: _neuron_tb("--help"),
-            self._conversion("all", source),
+            self._conversion("all", _small_capture()),
             runs=runs,
         )
         yield _against(imports, "small capture to all, against imports alone", small, 2.5)
         yield _against(bare, "neuron-tb --help, against bare Python", help_text, 3)
+
+
+def _small_capture() -> Path:
+    from neuron_tb import samples
+
+    return Path(samples.__path__[0]) / "rmsnorm" / "rms_norm"
 
 
 def _neuron_tb(*arguments: str | Path) -> Command:
