@@ -1126,3 +1126,26 @@ def assert_same_slices(trace: Trace, replay: Replay) -> None:
             (n, s) for n, s, _ in expected.elements()
         )
     assert len(replay.instants) == len(trace.instants) + len(trace.memory)
+
+
+@pytest.mark.parametrize("count", [1, 60], ids=["alone", "in columns"])
+@pytest.mark.parametrize(
+    "nested",
+    [
+        {"model": "a", "exec_id": 7, "share": 0.5, "ids": ["1", "22"]},
+        {"text": "with { a brace }", "n": 1},
+        {"text": 'with " a quotation mark', "n": 1},
+        {"empty": {}},
+        {"deep": {"deeper": 1}},
+        {"n": None},
+    ],
+    ids=repr,
+)
+def test_nested_arguments_keep_type_and_value(
+    nested: dict[str, Any], count: int, tmp_path: Path
+) -> None:
+    args = {"id": 1, "flow_id": ["281474976710657", "5"], "more": nested}
+    builder = one_thread(*((n, 1) for n in range(count)), args=args)
+    shown = {key: json.dumps(v) if v in (None, {}) else v for key, v in nested.items()}
+    for drawn in replayed(builder, tmp_path).slices:
+        assert drawn.args == {"id": 1, "flow_id": ["281474976710657", "5"], "more": shown}

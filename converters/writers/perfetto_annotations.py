@@ -10,7 +10,8 @@ Schema: ``perfetto/trace/track_event/debug_annotation.proto`` of google/perfetto
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -55,15 +56,18 @@ class Annotations:
 
     def __init__(self, source: Arguments) -> None:
         self._source = source
+        self._field = _OF_EVENT
         self._names: dict[str, int] = {}
         self._strings: dict[str, int] = {}
         self._pending = bytearray()
         self._cache: dict[tuple[str, bytes], bytes] = {}
         self._segments: dict[bytes, tuple[bytes, bool]] = {}
+        self._entries: _Entries | None = None
 
     def new_interned(self) -> bytes:
         """Fields of ``InternedData`` for the strings that came up since the last call."""
-        fields, self._pending = bytes(self._pending), bytearray()
+        fields = bytes(self._pending)
+        self._pending.clear()
         return fields
 
     def of_dict(self, values: dict[str, Any]) -> bytes:
@@ -77,26 +81,64 @@ class Annotations:
         """Annotations of n events, from the ranges of their JSON text (length 0: none)."""
         present = np.flatnonzero(lengths)
         sizes = lengths[present]
-        texts = self._source.joined(starts[present], sizes)
+        found = self._of_texts(self._source.joined(starts[present], sizes), sizes)
+        if len(present) == len(starts):
+            return found
+        place = np.full(len(starts), len(present))
+        place[present] = np.arange(len(present))
+        return ragged.stacked([found, Ragged.of([b""])]).take(place)
+
+    def _of_texts(self, texts: bytes, sizes: NDArray[np.integer]) -> Ragged:
+        """Annotations of events from their JSON texts, which stand back to back."""
         apart = members(texts, sizes)
         valid = _is_utf8(texts)
-        alone = apart.others if valid else np.arange(len(present))
+        alone = apart.others if valid else np.arange(len(sizes))
         together: list[tuple[NDArray[np.intp], Ragged]] = []
         for shape in apart.shapes if valid else ():
             if len(shape.rows) <= _FEW:
                 alone = np.append(alone, shape.rows)
             elif shape.keys:
                 try:
-                    together.append((present[shape.rows], self._of_shape(apart, shape)))
+                    together.append((shape.rows, self._of_shape(apart, shape)))
                 except msgspec.DecodeError:  # texts that are no JSON
                     alone = np.append(alone, shape.rows)
-        encoded = [b""] * len(starts)
+        encoded = [b""] * len(sizes)
         ends = np.cumsum(sizes, dtype=np.int64)
+        nested: dict[bytes, list[tuple[int, bytes, bytes]]] = defaultdict(list)
         for row in alone.tolist():
-            values = _values(texts[int(ends[row] - sizes[row]) : int(ends[row])])
-            pairs = [self._cached(key, bytes(text)) for key, text in values.items()]
-            encoded[int(present[row])] = b"".join(pairs)
+            text = texts[int(ends[row] - sizes[row]) : int(ends[row])]
+            split = _object_at_the_end(text) if valid and self._field == _OF_EVENT else None
+            if split is not None:
+                key, outer, inner = split
+                nested[key].append((row, outer, inner))
+                continue
+            encoded[row] = self._alone(text)
+        for key, rows in nested.items():
+            if len(rows) > _FEW:
+                place = np.array([row for row, _, _ in rows], np.intp)
+                together.append((place, self._of_nested(key.decode(), rows)))
+                continue
+            for row, _, _ in rows:
+                encoded[row] = self._alone(texts[int(ends[row] - sizes[row]) : int(ends[row])])
         return _in_order(encoded, together)
+
+    def _alone(self, text: bytes) -> bytes:
+        """Annotations of one event."""
+        pairs = [self._cached(key, bytes(raw)) for key, raw in _values(text).items()]
+        return b"".join(pairs)
+
+    def _of_nested(self, key: str, rows: Sequence[tuple[int, bytes, bytes]]) -> Ragged:
+        """Annotations of events whose last argument, ``key``, is an object of plain values."""
+        outer, inner = [row[1] for row in rows], [row[2] for row in rows]
+        before = self._of_texts(b"".join(outer), np.array(list(map(len, outer)), np.int64))
+        if self._entries is None:
+            self._entries = _Entries(self)
+        entries = self._entries._of_texts(
+            b"".join(inner), np.array(list(map(len, inner)), np.int64)
+        )
+        name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(rows))
+        head = wire.message_field(_OF_EVENT, name, tail=entries.lengths)
+        return wire.joined(before, head, entries)
 
     def _of_shape(self, apart: Members, shape: Shape) -> Ragged:
         """Annotations of events that have the same keys."""
@@ -134,7 +176,7 @@ class Annotations:
             )
         else:
             value = wire.varint_field(_INT, integers)
-        return wire.message_field(_OF_EVENT, wire.side_by_side(name, value))
+        return wire.message_field(self._field, wire.side_by_side(name, value))
 
     def _texts(
         self, apart: Members, shape: Shape, keys: list[str], first: int, last: int
@@ -185,7 +227,7 @@ class Annotations:
         nothing = wire.constant(b"", len(index))
         prefix = wire.length_prefix(_STRING, nothing, inline, contents.lengths)
         body = wire.side_by_side(name, number_of, prefix)
-        yield wire.message_field(_OF_EVENT, body, tail=contents.lengths)
+        yield wire.message_field(self._field, body, tail=contents.lengths)
         yield contents
 
     def _cached(self, key: str, text: bytes) -> bytes:
@@ -195,7 +237,7 @@ class Annotations:
             return found
         if len(self._cache) >= _LARGEST_CACHE:
             self._cache.clear()
-        found = wire.encode_field(_OF_EVENT, self._named(key, _DECODE(text)))
+        found = wire.encode_field(self._field, self._named(key, _DECODE(text)))
         self._cache[key, text] = found
         return found
 
@@ -215,6 +257,8 @@ class Annotations:
         if isinstance(value, float):
             return wire.encode_field(_DOUBLE, value)
         if isinstance(value, list) and value:
+            if all(map(_is_number_in_text, value)):  # identifiers, which do not repeat
+                return b"".join([_HEAD_OF_ITEM[len(v)] + v.encode() for v in value])
             self._intern_all(value)  # lists such as "Input type" repeat a few words
             return b"".join([wire.encode_field(_ARRAY_VALUE, self._value(v)) for v in value])
         if isinstance(value, dict) and value:
@@ -254,6 +298,52 @@ class Annotations:
         number = self._strings[text] = len(self._strings) + 1
         self._pending += _interned(_INTERNED_STRINGS, number, text)
         return True
+
+
+class _Entries(Annotations):
+    """Encodes the entries of nested objects, with the names and strings of their events."""
+
+    def __init__(self, events: Annotations) -> None:
+        super().__init__(events._source)
+        self._field = _DICT_ENTRY
+        self._names, self._strings = events._names, events._strings
+        self._pending = events._pending
+
+
+_LONGEST_NUMBER = 40
+_HEAD_OF_ITEM = [
+    wire.encode_field(_ARRAY_VALUE, wire.encode_field(_STRING, "0" * size))[: -size or None]
+    for size in range(_LONGEST_NUMBER + 1)
+]
+"""Of a text in a list, by its length: all that comes before the text."""
+
+
+def _is_number_in_text(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and value.isascii()
+        and value.isdecimal()
+        and len(value) <= _LONGEST_NUMBER
+    )
+
+
+def _object_at_the_end(text: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """(key, all but that, value) of arguments with one nested object, which is the last value.
+
+    None for all other arguments, for those with escapes, and for an empty nested object.
+    """
+    start = text.find(b"{", 1)
+    if start < 0 or text[-2:] != b"}}" or text[start + 1 : start + 2] == b"}":
+        return None
+    if text.count(b"{") != 2 or text.count(b"}") != 2 or b"\\" in text:
+        return None
+    last = text.rfind(b'"', 0, start)
+    first = text.rfind(b'"', 0, last)
+    # An even number of quotation marks: the brace is no part of a string.
+    if first < 0 or text.count(b'"', 0, start) % 2 or text[last + 1 : start].strip() != b":":
+        return None
+    outer = text[:first].rstrip(b", \t\r\n")
+    return text[first + 1 : last], outer + b"}", text[start:-1]
 
 
 def _values(text: bytes) -> _Texts:
