@@ -15,6 +15,7 @@ from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.joining import Identity
 from neuron_tb.converters.load import load
+from neuron_tb.converters.memory import give_back
 from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.targets import TARGETS
 from neuron_tb.converters.trace import Trace
@@ -104,6 +105,7 @@ def write_all(trace: Trace, destination: Destination, to: Sequence[str]) -> list
     written: list[Written] = []
     for target in to:
         write: Writer = import_module(TARGETS[target].module).write
+        give_back()
         try:
             written += write(trace, destination)
         except OSError as error:

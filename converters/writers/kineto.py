@@ -19,6 +19,7 @@ import numpy as np
 from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import union_length
+from neuron_tb.converters.memory import give_back
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.ragged import used
 from neuron_tb.converters.trace import NONE, Bools, ClockKind, Int32, Int64, Role, Trace
@@ -160,6 +161,7 @@ class _Plan:
         memory = translated_memory(self.t, _MOST_DEVICES)
         counters = process_counters(self.t, self.findings)
         flow_kind = process_flows(self.t)[2]
+        give_back()
         with event_file(path, self._head()) as file:
             write_events(file, self.events, counters, memory, flow_kind)
         return Written(TARGET, final, self.events.own_rows, findings=self.findings)

@@ -26,6 +26,7 @@ from neuron_tb.converters import wire
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.lanes import OVERLAPPING, ROUNDED
 from neuron_tb.converters.links import LinkKind, Source
+from neuron_tb.converters.memory import give_back
 from neuron_tb.converters.output import refuse_overwrite, replacing_file
 from neuron_tb.converters.ragged import Ragged, chunks, distinct_rows
 from neuron_tb.converters.trace import (
@@ -85,6 +86,7 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     path = destination.out / TARGET / f"{destination.run}.pftrace"
     refuse_overwrite(path, destination.force)
     writer = _Writer(trace, destination)
+    give_back()
     with replacing_file(path) as file:
         writer.write(file)
     return [Written(TARGET, path, writer.counts["slices"], findings=writer.findings)]

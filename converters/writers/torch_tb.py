@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from neuron_tb.converters.device_profiles import without_device_profiles
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.lanes import lay_out
+from neuron_tb.converters.memory import give_back
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name, same_file
 from neuron_tb.converters.ragged import used
 from neuron_tb.converters.trace import (
@@ -211,6 +212,7 @@ class _Plan:
         self.memory_devices = memory.devices
         counters = process_counters(self.t, self.findings)
         head = self._head()
+        give_back()
         with event_file(path, head) as file:
             write_events(file, self.events, counters, memory, flow_category)
         return Written(TARGET, final, self.events.own_rows, findings=self.findings)
