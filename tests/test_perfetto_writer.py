@@ -1138,6 +1138,9 @@ def assert_same_slices(trace: Trace, replay: Replay) -> None:
         {"empty": {}},
         {"deep": {"deeper": 1}},
         {"n": None},
+        {"ids": []},
+        {"ids": ["1", "x"]},
+        {"ids": ["1", 2]},
     ],
     ids=repr,
 )
@@ -1146,6 +1149,15 @@ def test_nested_arguments_keep_type_and_value(
 ) -> None:
     args = {"id": 1, "flow_id": ["281474976710657", "5"], "more": nested}
     builder = one_thread(*((n, 1) for n in range(count)), args=args)
-    shown = {key: json.dumps(v) if v in (None, {}) else v for key, v in nested.items()}
+    shown = {key: json.dumps(v) if v in (None, {}, []) else v for key, v in nested.items()}
     for drawn in replayed(builder, tmp_path).slices:
         assert drawn.args == {"id": 1, "flow_id": ["281474976710657", "5"], "more": shown}
+
+
+def test_lists_of_identifiers_that_differ_from_event_to_event_are_kept(tmp_path: Path) -> None:
+    builder = Builder()
+    track = builder.track()
+    wanted = [[str(n * 10**15), str(n)][: 1 + n % 2] for n in range(60)]
+    for n, ids in enumerate(wanted):
+        builder.slice(track, n, 1, args={"id": n, "flow_id": ids})
+    assert [drawn.args["flow_id"] for drawn in replayed(builder, tmp_path).slices] == wanted

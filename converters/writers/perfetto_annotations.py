@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -43,6 +44,7 @@ _DIGITS[list(b"-0123456789")] = True
 _Texts = dict[str, msgspec.Raw]
 _DECODE_KEYS = msgspec.json.Decoder(_Texts).decode
 _DECODE = msgspec.json.Decoder().decode
+_DECODE_LISTS = msgspec.json.Decoder(list[list[str]]).decode
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -208,6 +210,10 @@ class Annotations:
 
     def _column(self, key: str, texts: Ragged) -> Iterator[Rows | Ragged]:
         """One member of many events; strings that occur only once are copied as they are."""
+        lists = self._lists(key, texts)
+        if lists is not None:
+            yield from lists
+            return
         distinct, index = texts.distinct()
         repeats = np.bincount(index, minlength=len(distinct)) > 1
         for number in np.flatnonzero(repeats).tolist():
@@ -229,6 +235,27 @@ class Annotations:
         body = wire.side_by_side(name, number_of, prefix)
         yield wire.message_field(self._field, body, tail=contents.lengths)
         yield contents
+
+    def _lists(self, key: str, texts: Ragged) -> tuple[Rows, Ragged] | None:
+        """A column of lists of identifiers (numbers in text); None when it is none."""
+        if texts.take(np.zeros(1, np.intp)).tobytes()[:1] != b"[":
+            return None
+        try:
+            lists = _DECODE_LISTS(b"[" + ragged.joined(texts, b",").tobytes()[:-1] + b"]")
+        except msgspec.ValidationError:
+            return None
+        flat = list(chain.from_iterable(lists))
+        if not all(lists) or not all(map(_is_number_in_text, flat)):
+            return None
+        items = Ragged.of([item.encode() for item in flat])
+        nothing = wire.constant(b"", len(items))
+        text = wire.length_prefix(_STRING, nothing, tail=items.lengths)
+        encoded = wire.joined(wire.message_field(_ARRAY_VALUE, text, tail=items.lengths), items)
+        ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
+        sizes = np.diff(np.cumsum(encoded.lengths)[ends - 1], prepend=0)
+        name = wire.constant(wire.encode_field(_NAME_IID, self._name(key)), len(lists))
+        head = wire.message_field(self._field, name, tail=sizes)
+        return head, Ragged.back_to_back(encoded.tobytes(), sizes)
 
     def _cached(self, key: str, text: bytes) -> bytes:
         """The annotation of one value, given as JSON text; texts that come back get interned."""
