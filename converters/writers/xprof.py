@@ -325,7 +325,7 @@ class _HostFile:
             layout = lay_out(place, start, end - start, trace.clock.resolution_ns)
             for member, lane in _lines(place, layout.lane, layout.order):
                 name = f"{trace.tracks[track[member[0]]].name} (overlapping{_lane(lane, ', ')})"
-                self._draw(plane, line, name, events.take(member))
+                self._draw(plane, line, name, events, rows=member)
                 line += 1
         mine = trace.track_column("device") == device
         slices = np.flatnonzero(self.run.beside & (trace.slice_device == device))
@@ -368,7 +368,7 @@ class _HostFile:
             track = self.trace.tracks[rows.track[member[0]]]
             prefix = self._labels.prefix(track.process) if prefixed else ""
             name = f"{prefix}{track.name}{_lane(lane, ' ', brackets=True)}"
-            self._draw(plane, line, name, events.take(member))
+            self._draw(plane, line, name, events, rows=member)
             line += 1
         self.slices += int(np.count_nonzero(rows.slice != NONE))
         return line
@@ -427,10 +427,19 @@ class _HostFile:
     def _steps_listed(self) -> dict[str, list[int]]:
         return plans.steps_listed(self.run.placement, self.run.steps, self.devices)
 
-    def _draw(self, plane: Plane, line: int, name: str, events: Events, display: str = "") -> None:
-        if len(events):
-            plane.add_line(line, name, events, display)
-            self.events += len(events)
+    def _draw(
+        self,
+        plane: Plane,
+        line: int,
+        name: str,
+        events: Events,
+        display: str = "",
+        rows: NDArray[np.intp] | None = None,
+    ) -> None:
+        count = len(events) if rows is None else len(rows)
+        if count:
+            plane.add_line(line, name, events, display, rows)
+            self.events += count
 
     def _text(self, starts: Int64, lengths: Int32, rows: Int32) -> Text | None:
         return self.run.text(starts[rows], lengths[rows]) if self.with_arguments else None

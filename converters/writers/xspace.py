@@ -190,14 +190,24 @@ class Plane:
         """A stat of the plane itself (int: int64, float: double, np.uint64: uint64)."""
         self._own_stats.append(self._stat(name, value))
 
-    def add_line(self, number: int, name: str, events: Events, display_name: str = "") -> None:
-        """A row of the viewer; ``display_name`` is drawn instead of ``name``."""
+    def add_line(
+        self,
+        number: int,
+        name: str,
+        events: Events,
+        display_name: str = "",
+        rows: NDArray[np.intp] | None = None,
+    ) -> None:
+        """A row of the viewer; ``display_name`` is drawn instead of ``name``.
+
+        ``rows``: which of the events, in which order (None: all).
+        """
         header = wire.encode_field(1, number) + wire.encode_field(2, name)
         if display_name and display_name != name:
             header += wire.encode_field(11, display_name)
         start = self._spool.seek(0, io.SEEK_END)
-        for part in chunks(len(events)):
-            self._spool.write(self._encode(events.take(part)))
+        for part in chunks(len(events) if rows is None else len(rows)):
+            self._spool.write(self._encode(events.take(part if rows is None else rows[part])))
         length = self._spool.tell() - start
         self._lines.append((_prefix(3, len(header) + length) + header, start, length))
 
