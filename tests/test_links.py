@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuron_tb
-from neuron_tb.converters import links
-from neuron_tb.converters.links import Executions, LinkKind, Source
+from neuron_tb.converters.links import Executions, LinkKind, Source, identifiers
 from neuron_tb.converters.load import load
 from neuron_tb.converters.trace import NONE, Trace
 from tests.makers import (
@@ -420,4 +419,4 @@ def test_the_latest_candidate_in_time_is_found(
     scope = np.full(n, NONE)
     own = [column(n, processes - 1), scope, np.array(ids), column(n, 40, distinct=True)]
     asked = [column(m, processes - 1), np.full(m, NONE), column(m, 12), column(m, 40)]
-    assert links._latest(own, asked).tolist() == _latest_by_definition(own, asked)
+    assert identifiers.latest_of(own, asked).tolist() == _latest_by_definition(own, asked)

@@ -1,0 +1,113 @@
+"""The steps of the profiled loop, and which of them an execution belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neuron_tb.converters.links.model import Executions
+from neuron_tb.converters.trace import NONE, Columns, Int32, Int64, Role, Trace, column
+
+
+@dataclass(slots=True)
+class Steps(Columns):
+    """Steps of the profiled loop, one row per process and step, in order of (process, start).
+
+    ``process``: position in ``Trace.processes``. ``number``: the N of ``ProfilerStep#N``.
+    ``start_ns``, ``end_ns``: the annotation on the host. ``slice``: the annotation's row, NONE
+    for the one implicit step (number 0, called ``capture``) of a process without annotations.
+    """
+
+    process: Int32 = column(np.int32)
+    number: Int64 = column(np.int64)
+    start_ns: Int64 = column(np.int64)
+    end_ns: Int64 = column(np.int64)
+    slice: Int32 = column(np.int32)
+
+    @property
+    def implicit(self) -> bool:
+        """True when the source marked no step at all."""
+        return bool(np.all(self.slice == NONE))
+
+    def label(self, step: int) -> str:
+        """The step's name for people: its number, or ``capture``."""
+        return "capture" if self.slice[step] == NONE else str(int(self.number[step]))
+
+
+def find_steps(trace: Trace) -> Steps:
+    """The steps that the trace's ``step_annotation`` marks; else one implicit step per process."""
+    rows, numbers = _step_rows(trace)
+    if not len(rows):
+        return _implicit_steps(trace)
+    slices = trace.slices
+    process = trace.slice_process[rows]
+    order = np.lexsort((slices.start_ns[rows], numbers, process))
+    rows, numbers, process = rows[order], numbers[order], process[order]
+    # The same step on two threads of one process is one step: the first annotation stands.
+    repeated = (np.diff(process, prepend=NONE) == 0) & (np.diff(numbers, prepend=NONE) == 0)
+    rows, numbers, process = rows[~repeated], numbers[~repeated], process[~repeated]
+    order = np.lexsort((slices.start_ns[rows], process))
+    rows, numbers, process = rows[order], numbers[order], process[order]
+    return Steps(
+        process, numbers, slices.start_ns[rows], slices.end_ns[rows], rows.astype(np.int32)
+    )
+
+
+def _step_rows(trace: Trace) -> tuple[NDArray[np.intp], Int64]:
+    prefix = trace.step_annotation
+    pattern = re.compile(
+        re.escape(prefix.rstrip("#")) + (r"#(\d+)" if prefix.endswith("#") else r"(?:#(\d+))?")
+    )
+    number_of_name = np.full(len(trace.strings), NONE, np.int64)
+    unnumbered = np.zeros(len(trace.strings), np.bool_)
+    for index, text in enumerate(trace.strings):
+        match = pattern.fullmatch(text)
+        if match:
+            unnumbered[index] = match[1] is None
+            number_of_name[index] = int(match[1]) if match[1] and len(match[1]) < 19 else 0
+    wanted = trace.roles(Role.ANNOTATION, Role.OPERATOR, Role.OTHER)
+    rows = np.flatnonzero(wanted & (number_of_name[trace.slices.name] != NONE))
+    numbers = number_of_name[trace.slices.name[rows]]
+    if unnumbered.any():
+        # Repetitions of one plain annotation are numbered in order of time, process by process.
+        process = trace.slice_process[rows]
+        order = np.lexsort((trace.slices.start_ns[rows], process))
+        first = np.searchsorted(process[order], process[order])
+        numbers[order] = np.arange(len(rows)) - first
+    return rows, numbers
+
+
+def _implicit_steps(trace: Trace) -> Steps:
+    processes = np.unique(trace.slice_process).astype(np.int32)
+    start = np.zeros(len(processes), np.int64)
+    end = np.zeros(len(processes), np.int64)
+    for position, process in enumerate(processes):
+        mine = trace.slices.take(trace.slice_process == process)
+        start[position], end[position] = mine.start_ns.min(), mine.end_ns.max()
+    zeros = np.zeros(len(processes), np.int64)
+    return Steps(processes, zeros, start, end, np.full(len(processes), NONE, np.int32))
+
+
+def assign_steps(trace: Trace, executions: Executions) -> None:
+    """A step's device work is what was launched in it; unlaunched work goes by its start."""
+    cause = np.where(executions.operator != NONE, executions.operator, executions.slice)
+    cause = np.where(executions.launch != NONE, executions.launch, cause)
+    process = trace.slice_process[executions.slice]
+    executions.step = step_at(trace.steps, process, trace.slices.start_ns[cause])
+
+
+def step_at(steps: Steps, process: Int32, time_ns: Int64) -> Int32:
+    """The step of a process that each time lies in, NONE outside of all; shape (times,)."""
+    found = np.full(len(time_ns), NONE, np.int32)
+    for number in np.unique(process):
+        mine, own = np.flatnonzero(process == number), np.flatnonzero(steps.process == number)
+        if not len(own):
+            continue
+        position = np.searchsorted(steps.start_ns[own], time_ns[mine], side="right") - 1
+        step = own[np.maximum(position, 0)]
+        inside = (position >= 0) & (time_ns[mine] <= steps.end_ns[step])
+        found[mine] = np.where(inside, step, NONE)
+    return found
