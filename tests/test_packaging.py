@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.neuron_sim import build
+
 _ROOT = Path(__file__).resolve().parent.parent
 _LEFT_OUT = (".*", "build", "dist", "demo", "*.egg-info", "__pycache__", "node_modules")
 # torch calls this one in every process; it may never bring anything along.
@@ -153,6 +155,36 @@ def test_command_works_without_extras(installed: Path) -> None:
     assert "aten::rsqrt" in _run(command, "summary", naive, cwd=installed)
     _run(command, "convert", naive, "-o", "logs", cwd=installed)
     assert (installed / "logs" / "perfetto" / "naive.pftrace").stat().st_size > 1000
+
+
+def test_live_demo_has_all_it_needs_in_the_wheel(
+    distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="the live demo needs torch")
+    reason = build.missing()
+    if reason:
+        pytest.skip(reason)
+    site = tmp_path / "site"
+    with zipfile.ZipFile(distributions[1]) as wheel:
+        for entry in wheel.infolist():
+            # pip makes executable what was executable.
+            mode = 0o755 if (entry.external_attr >> 16) & 0o111 else 0o644
+            Path(wheel.extract(entry, site)).chmod(mode)
+    done = subprocess.run(
+        [sys.executable, "-m", "neuron_tb", "demo", "--live", "--no-open", "out"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Simulated: the training runs on this machine's CPU")
+    assert "Self NEURON time total" in done.stdout
+    assert "Neuron Explorer's system profile (settings of a simulated device)" in done.stdout
+    results = [line.split() for line in done.stdout.splitlines() if "  for " in line]
+    assert [words[0] for words in results] == ["xprof", "torch-tb", "kineto", "perfetto"]
+    assert all((tmp_path / words[1]).exists() for words in results)
+    assert all(words[-1] == "(simulated)" for words in results)
 
 
 def test_import_brings_nothing_heavy(installed: Path) -> None:

@@ -35,12 +35,25 @@ _SOURCE_NOTE = (
     help="Serve the results and open TensorBoard and Perfetto in the browser, as `view` does; by "
     "default on a terminal.",
 )
+@click.option(
+    "--live",
+    "with_training",
+    is_flag=True,
+    help="Instead: profile a small training script on a simulated Neuron device (needs g++ and "
+    "torch).",
+)
 @command_options
-def command(directory: Path, open_page: bool | None) -> Findings:
+def command(directory: Path, open_page: bool | None, with_training: bool) -> Findings:
     """Show AWS's RMSNorm example: table, comparison, TensorBoard, Perfetto.
 
     Results go to DIRECTORY.
     """
+    if with_training:
+        from neuron_tb.commands.live import RUN, live
+
+        findings = live(directory)
+        _view(directory, TARGETS["perfetto"].path(directory, RUN), open_page)
+        return findings
     samples = Path(neuron_tb.samples.__file__).resolve().parent
     findings = Findings()
     click.echo(f"{_SOURCE_NOTE}\n")
@@ -57,14 +70,18 @@ def command(directory: Path, open_page: bool | None) -> Findings:
     for name, target in TARGETS.items():
         click.echo(f"  {name:<9} {target.path(directory, 'naive')}  for {target.viewer}")
     print_findings(findings)
-    trace = TARGETS["perfetto"].path(directory, "naive")
+    _view(directory, TARGETS["perfetto"].path(directory, "naive"), open_page)
+    return findings
+
+
+def _view(directory: Path, trace: Path, open_page: bool | None) -> None:
+    """Open the viewers, or name the commands that do."""
     if open_page if open_page is not None else sys.stdout.isatty():
         _show(directory, trace)
     else:
         click.echo("\nSee them:")
         click.echo(f"  neuron-tb view {directory} --in tensorboard")
         click.echo(f"  neuron-tb view {trace} --in perfetto")
-    return findings
 
 
 def _heading(text: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
-import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import click
 
 from neuron_tb.profiler.options import ENVIRONMENT, Options, as_text
+from neuron_tb.profiler.running import run_module, run_script
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -50,18 +49,16 @@ def command(
     )
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m.")
+    if module is None and not Path(arguments[0]).exists():
+        raise click.UsageError(
+            f"{arguments[0]} does not exist. For programs such as torchrun, set {ENVIRONMENT}="
+            f"{as_text(options)} in the environment, or run their module with -m."
+        )
     _switch_on(options)
     if module is not None:
-        sys.argv = [module, *arguments]
-        sys.path.insert(0, "")
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        return
-    script = Path(arguments[0])
-    if not script.exists():
-        raise click.UsageError(f"{script} does not exist.")
-    sys.argv = list(arguments)
-    sys.path.insert(0, str(script.absolute().parent))
-    runpy.run_path(str(script), run_name="__main__")
+        run_module(module, arguments)
+    else:
+        run_script(Path(arguments[0]), arguments[1:])
 
 
 def _switch_on(options: Options) -> None:

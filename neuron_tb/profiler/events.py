@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, Kernel
 
@@ -195,6 +196,8 @@ def reclassified(events: list[Any]) -> list[Any]:
             if operator is not None:
                 window = LaunchWindow.of(event)
                 operator.kernels[operator.kernels.index(window.as_kernel())] = window
+            # A row of its own: averaged with measured executions of its name it would halve them.
+            event.name += " (window)"
     if all(isinstance(e, NeuronWindowEvent) or e.is_user_annotation for e in device):
         # A range's copy on the device spans what is there: windows only, so it is one as well.
         for event in device:
@@ -267,9 +270,9 @@ def closing_lines(events: Sequence[Any]) -> list[str]:
     launches = sum(e.activity_type == _RUNTIME for e in events)
     without = sum(e.unmeasured_launches for e in events)
     if any(event.activity_type == EXPLORER for event in device):
-        lines.append("NEURON times: Neuron Explorer's system profile (measured on the device)")
+        lines.append(f"NEURON times: Neuron Explorer's system profile ({_how_measured(device)})")
     elif len(device) > len(windows):
-        lines.append("NEURON times: kernel events of the trace (measured on the device)")
+        lines.append(f"NEURON times: kernel events of the trace ({_how_measured(device)})")
     if windows:
         lines.append(
             f"NEURON window total: {_union_us(windows) / 1000:.3f}ms (union per core; from enqueue "
@@ -285,6 +288,13 @@ def closing_lines(events: Sequence[Any]) -> list[str]:
     if without:
         lines.append(f"{without} of {launches} launches have no device time")
     return lines
+
+
+def _how_measured(device: Sequence[Any]) -> str:
+    module = getattr(torch, str(device[0].use_device), None)
+    if getattr(module, "simulated", False):
+        return "settings of a simulated device"
+    return "measured on the device"
 
 
 def _union_us(windows: Iterable[Any]) -> float:

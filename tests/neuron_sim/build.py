@@ -33,6 +33,11 @@ def missing() -> str:
     return ""
 
 
+def is_built() -> bool:
+    """Whether :func:`load` has nothing to compile."""
+    return _target().exists()
+
+
 def load() -> ModuleType:
     """The extension module, compiled if need be (about 20 s). Raises RuntimeError."""
     if NAME in sys.modules:

@@ -31,6 +31,8 @@ def test_neuron_explorers_profile_fills_the_columns(averages):
     assert explorer["device"]["aten::addmm"] == pytest.approx(200)
     assert "NEURON times: Neuron Explorer's system profile" in explorer["table"]
     assert "NEURON window" in explorer["table"]
+    # Of one execution, though each has a window beside it.
+    assert explorer["average"]["aten::addmm"] == pytest.approx(200)
     assert explorer["tree"] == averages["kernel"]["tree"]
     # The trace stays as Kineto made it.
     assert explorer["categories"] == averages["driver"]["categories"]

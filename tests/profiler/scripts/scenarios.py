@@ -118,6 +118,9 @@ def averages():
         "self_cpu_total": sum(e.self_cpu_time_total for e in rows),
         "span_us": max(e.time_range.end for e in recorded.events()),
         "device": {e.key: e.device_time_total for e in rows if e.device_time_total},
+        "average": {
+            e.key: e.device_time for e in rows if e.device_time and "CPU" not in str(e.device_type)
+        },
         "windows": {e.key: getattr(e, "self_neuron_window", 0) for e in rows if e.cpu_time_total},
         "launches": len(truth),
         "categories": categories("t.json"),
