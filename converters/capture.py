@@ -166,6 +166,10 @@ def find(sources: Sequence[Path], listing: bool = False) -> Found:
             if not captures and not (listing and found.only_listed):
                 raise NeuronTbError(_nothing_in(source, found.only_listed))
             found.captures += captures
+        elif source.exists() and not source.is_file():
+            raise NeuronTbError(
+                f"{source} is a pipe or a device, which cannot be read twice; write it to a file."
+            )
         elif source.exists() and source.suffix in _OPAQUE_SUFFIXES:
             capture = _capture_at(source.parent)
             capture.listed = [p for p in sorted(source.parent.iterdir()) if p == source]

@@ -19,11 +19,11 @@ from neuron_tb.converters.joining import FOUND_ANEW
 from neuron_tb.converters.load import Progress, find_all, load
 from neuron_tb.converters.manifest import Manifest
 from neuron_tb.converters.merge import Results, join
-from neuron_tb.converters.output import own_mark, refuse_overwrite, remove_leftovers, safe_name
+from neuron_tb.converters.output import own_mark, refuse_overwrite, remove_leftovers
 from neuron_tb.converters.ranks import Unit, only_ranks, units_of
 from neuron_tb.converters.readers import bounds
 from neuron_tb.converters.remote import local_destination
-from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS, target_names
+from neuron_tb.converters.targets import TARGETS, run_name, target_names
 from neuron_tb.converters.unit import Result, Task, findings_of, write_all
 from neuron_tb.converters.writers import Destination, Written
 
@@ -116,12 +116,6 @@ def convert(
         say("uploading")
         upload.run(name)
         return replace(conversion, written=upload.moved(conversion.written))
-
-
-def run_name(text: str) -> str:
-    """A run's name as one path component that clashes with no folder of our own."""
-    name = safe_name(text)
-    return f"{name}_run" if name.casefold() in RESERVED_RUNS else name
 
 
 def _workers(units: Sequence[Unit], wanted: int | None, engine: str) -> int | None:

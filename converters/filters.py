@@ -19,7 +19,7 @@ from neuron_tb.converters.links import Links, Steps
 from neuron_tb.converters.trace import NONE, Bools, Flows, Int32, Int64, Role, Trace, TrackKind
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)")
+_TIME = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*(ns|us|ms|s)")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _STEPS = re.compile(r"(\d{0,18}):(\d{0,18})|(\d{1,18})")
 _WORD = re.compile(r"\^?[A-Za-z0-9_]+")
@@ -183,8 +183,9 @@ class Filters:
         assert self.time_ns is not None
         zero = trace.time_range()[0] if self.zero_ns is None else self.zero_ns
         begin, end = self.time_ns
-        earliest = np.iinfo(np.int64).min if begin is None else zero + begin
-        latest = np.iinfo(np.int64).max if end is None else zero + end
+        ever = np.iinfo(np.int64)
+        earliest = ever.min if begin is None else min(zero + begin, ever.max)
+        latest = ever.max if end is None else min(zero + end, ever.max)
         slices = trace.slices
         keep.slices &= (slices.start_ns < latest) & (slices.role != Role.SPAN)
         keep.slices &= (slices.end_ns > earliest) | (slices.start_ns >= earliest)
@@ -382,7 +383,7 @@ def _text(ranges: Ranges) -> str:
 
 def _steps(text: str) -> tuple[int | None, int | None]:
     match = _STEPS.fullmatch(text.strip())
-    if match is None:
+    if match is None or not any(match.groups()):
         raise NeuronTbError(f"--steps takes a step or a range such as 2:5, 2: or :5, not {text!r}.")
     if match[3]:
         return int(match[3]), int(match[3])

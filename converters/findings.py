@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -40,6 +42,11 @@ class Findings:
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
         self._by_key: dict[tuple[str, str], Finding] = {}
         self.extend(findings)
+
+    @classmethod
+    def of_dicts(cls, rows: object) -> Findings:
+        """What :meth:`as_dicts` gave, from a file. Raises msgspec.ValidationError for all else."""
+        return cls(msgspec.convert(rows, list[Finding]))
 
     def add(self, kind: str, message: str, count: int = 1, where: str | None = None) -> None:
         """Record ``count`` more occurrences; the first ``where`` is kept."""

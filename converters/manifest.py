@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+import msgspec
 
 import neuron_tb
 from neuron_tb.converters.errors import NeuronTbError
@@ -16,6 +18,31 @@ from neuron_tb.converters.writers import Written
 
 SCHEMA = "neuron-tb run"
 _UNFINISHED = ".json.unfinished"
+
+
+class _File(msgspec.Struct):
+    target: str
+    path: str
+    bytes: int | None = None
+
+
+class _Finding(msgspec.Struct):
+    kind: str
+    count: int
+    message: str
+    where: str | None = None
+
+
+class _Content(msgspec.Struct):
+    """What a list may hold; it lies beside results, where others can write too."""
+
+    schema: str
+    run: str = ""
+    by: str = ""
+    sources: list[str] = []
+    files: list[_File] = []
+    findings: list[_Finding] = []
+    complete: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +147,31 @@ def _text(document: dict[str, Any]) -> bytes:
 def document_of(path: Path) -> dict[str, Any] | None:
     """The list of a run's files at this path, None when there is none."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return document_in(path.read_bytes()) if path.is_file() else None
+    except OSError:
         return None
-    is_ours = isinstance(document, dict) and document.get("schema") == SCHEMA
-    return document if is_ours else None
+
+
+def document_in(text: bytes) -> dict[str, Any] | None:
+    """The list of a run's files that this text is, None when it is none.
+
+    The paths in it stay below the folder that it stands in.
+    """
+    try:
+        content = msgspec.json.decode(text, type=_Content)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if content.schema != SCHEMA or not all(_stays_inside(file.path) for file in content.files):
+        return None
+    document: dict[str, Any] = msgspec.json.decode(text)
+    return document
+
+
+def _stays_inside(path: str) -> bool:
+    place = PurePosixPath(path)
+    return not place.is_absolute() and ".." not in place.parts and "\0" not in path
 
 
 def _entries(path: Path) -> list[dict[str, Any]] | None:
     document = document_of(path)
-    if document is None:
-        return None
-    return [entry for entry in document.get("files", []) if isinstance(entry, dict)]
+    return None if document is None else list(document.get("files", []))

@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.findings import Finding, Findings
+from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import FOUND_ANEW, Joiner, Part, perfetto
 from neuron_tb.converters.manifest import Manifest, document_of
 from neuron_tb.converters.output import refuse_overwrite, remove_leftovers
 from neuron_tb.converters.remote import local_destination, local_source
-from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS
+from neuron_tb.converters.targets import RESERVED_RUNS, TARGETS, run_name
 from neuron_tb.converters.unit import findings_of
 from neuron_tb.converters.writers import Destination, Written
 
@@ -74,7 +74,7 @@ def merge(
             raise NeuronTbError(
                 f"there are {len(groups)} runs ({', '.join(sorted(groups))}); --run can name one."
             )
-        groups = {run: groups.popitem()[1]}
+        groups = {run_name(run): groups.popitem()[1]}
     with local_destination(out, force) as (folder, upload):
         if upload is not None:
             for name, parts in groups.items():
@@ -149,22 +149,27 @@ def _runs_of(out: Path) -> dict[str, Results]:
         document = document_of(path)
         if document is None:
             continue
-        results = runs.setdefault(str(document["run"]), Results())
-        results.findings.extend(
-            Finding(f["kind"], f["count"], f["message"], f.get("where"))
-            for f in document.get("findings", [])
-        )
+        results = runs.setdefault(run_name(document.get("run") or path.stem), Results())
+        results.findings.extend(Findings.of_dicts(document.get("findings", [])))
         results.sources += document.get("sources", [])
         for entry in document.get("files", []):
+            if entry["target"] not in TARGETS:
+                continue
             file = out / entry["path"]
             if not file.is_file():
                 raise NeuronTbError(f"{path} lists {entry['path']}, which is not there.")
+            size, stated = file.stat().st_size, entry.get("bytes")
+            if stated is not None and size != stated:
+                raise NeuronTbError(
+                    f"{file} has {size:,} bytes, not the {stated:,} that {path.name} states; copy "
+                    "that rank's results, or convert it, again."
+                )
             results.files.setdefault(entry["target"], []).append(file)
             listed.add(file)
     for run, target, file in _unlisted(out):
-        if file in listed:
+        if file in listed or not file.is_file():
             continue
-        results = runs.setdefault(run, Results())
+        results = runs.setdefault(run_name(run), Results())
         results.files.setdefault(target, []).append(file)
         if target == "perfetto":
             results.findings.extend(perfetto.findings_in(file))

@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.manifest import document_in
 from neuron_tb.converters.output import replacing_file, safe_name
 from neuron_tb.converters.writers import Written
 
@@ -58,16 +59,19 @@ def local_source(place: Place) -> Path:
 
 @contextmanager
 def local_destination(place: Place, force: bool) -> Iterator[tuple[Path, Upload | None]]:
-    """A folder to write results to, and what will upload them when the place is a URL."""
-    if not is_url(place):
-        yield Path(place), None
-        return
+    """A folder to write results to, and what will upload them when the place is a URL.
+
+    Raises NeuronTbError where something else than a folder stands there.
+    """
     url = str(place)
-    if url.startswith("file://"):
-        yield Path(unquote(urlparse(url).path)), None
+    if not is_url(place) or url.startswith("file://"):
+        folder = Path(unquote(urlparse(url).path)) if is_url(place) else Path(place)
+        if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
+            raise NeuronTbError(f"{folder} is no folder; choose another place for the results.")
+        yield folder, None
         return
-    with tempfile.TemporaryDirectory(prefix="neuron-tb-upload-") as folder:
-        yield Path(folder), Upload(url, Path(folder), force)
+    with tempfile.TemporaryDirectory(prefix="neuron-tb-upload-") as aside:
+        yield Path(aside), Upload(url, Path(aside), force)
 
 
 class Upload:
@@ -75,6 +79,8 @@ class Upload:
 
     def __init__(self, url: str, folder: Path, force: bool) -> None:
         self._url, self._folder, self._force = url.rstrip("/"), folder, force
+        if self._url.endswith(":"):
+            raise NeuronTbError(f"{url} names no bucket or folder.")
         with _plainly(url, "written"):
             self._system, self._root = _system_of(self._url)
 
@@ -121,8 +127,11 @@ class Upload:
         path = self._at(f"{run}.json")
         if not self._system.exists(path):
             return []
-        document = json.loads(self._system.cat_file(path))
-        return [entry for entry in document.get("files", []) if isinstance(entry, dict)]
+        document = document_in(self._system.cat_file(path))
+        if document is None:
+            place = f"{self._url}/{run}.json"
+            raise NeuronTbError(f"{place} is no list of a run's files; move it away.")
+        return list(document.get("files", []))
 
     def _forget(self, run: str, targets: set[str]) -> None:
         """Take away the list, then the files of these targets and what XProf cached beside them."""

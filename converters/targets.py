@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.output import safe_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,12 @@ TARGETS = {
 """Every output format; one is a file in writers/, one in joining/ and a line here."""
 
 RESERVED_RUNS = ("plugins", "kineto", "perfetto")
+
+
+def run_name(text: str) -> str:
+    """A run's name as one path component that clashes with no folder of our own."""
+    name = safe_name(text)
+    return f"{name}_run" if name.casefold() in RESERVED_RUNS else name
 
 
 def target_names(to: str | Sequence[str]) -> list[str]:

@@ -124,6 +124,52 @@ def test_bad_input_gives_one_sentence_and_exit_one(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("command", ["summary", "compare", "info", "convert", "roofline"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, command: str) -> None:
+    os.mkfifo(tmp_path / "trace.json")
+    more = ["-o", tmp_path / "out"] if command == "convert" else []
+    result = run(command, tmp_path / "trace.json", *more)
+    assert result.exit_code == 1
+    assert "is a pipe or a device" in result.stderr
+
+
+def test_pipes_in_folders_of_results_are_no_results(samples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("naive.json", "x.json", "y.json.unfinished"):
+        os.mkfifo(out / name)
+    assert run("check", out).exit_code == 1
+    assert run("merge", out, "-o", tmp_path / "merged").exit_code == 1
+    result = run("convert", samples / "rmsnorm" / "naive", "-o", out, "--force")
+    assert "naive.json is no list of a run's files" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("file", "file is no folder"),
+        ("link", "link is no folder"),
+        ("loop", "loop is no folder"),
+        ("file/below", "file/below: Not a directory."),
+        ("/proc/below", "/proc/below: No such file or directory."),
+        ("x" * 300, "File name too long."),
+        ("s3://", "s3:// names no bucket"),
+    ],
+)
+def test_a_place_that_cannot_be_written_gives_one_sentence(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("link").symlink_to("/nowhere/at/all")
+    Path("loop").symlink_to("loop")
+    result = run("convert", samples / "rmsnorm" / "naive", "-o", place, "--to", "kineto")
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert "Errno" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
 def test_convert_writes_all_targets_and_says_what_to_do_next(samples: Path, tmp_path: Path) -> None:
     result = run("convert", samples / "rmsnorm" / "naive", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
@@ -146,7 +192,7 @@ def test_sizes_are_given_with_or_without_a_unit(given: str, size: int) -> None:
     assert Size().convert(given, None, None) == size
 
 
-@pytest.mark.parametrize("given", ["", "0", "-1", "16X", "1e9", "99999999T"])
+@pytest.mark.parametrize("given", ["", "0", "-1", "16X", "1e9", "99999999T", "9" * 5000])
 def test_what_is_no_size_is_refused(given: str, samples: Path) -> None:
     result = run("info", str(samples / "rmsnorm" / "naive"), "--max-size", given)
     assert result.exit_code == 2

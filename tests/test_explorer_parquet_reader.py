@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,53 @@ def test_a_table_without_system_events_is_named(tmp_path: Path) -> None:
     path = write_table(tmp_path / "CpuUsage.parquet", [{"timestamp": 1}])
     with pytest.raises(NeuronTbError, match="holds no system events"):
         load(path)
+
+
+ODD_COLUMNS: dict[str, list[Any]] = {
+    "name": [b"nc_exec_running", b"\xff"],
+    "thread_id": [[1], [2]],
+    "process_id": [Decimal("71"), Decimal("72")],
+    "nc_idx": [date(2026, 1, 2), date(2026, 1, 2)],
+    "id": [pa.scalar(2**64 - 1, pa.uint64()), pa.scalar(1, pa.uint64())],
+    "flow_id": [{"a": b"x"}, None],
+    "extra_attributes_json": [b'{"exec_id": 4}', b"\xff"],
+    "start_ts": [pa.scalar(BASE_NS, pa.uint64()), pa.scalar(2**63 + 5, pa.uint64())],
+    "unknown": [b"a\xffb", None],
+    "of_time": [timedelta(microseconds=3), None],
+}
+
+
+@pytest.mark.parametrize("column", ODD_COLUMNS)
+def test_columns_of_other_types_are_read_as_what_they_stand_for(
+    tmp_path: Path, column: str
+) -> None:
+    rows = ROWS[2:]
+    table = pa.Table.from_pylist(rows)
+    odd = pa.array(ODD_COLUMNS[column])
+    if column in table.column_names:
+        table = table.set_column(table.column_names.index(column), column, odd)
+    else:
+        table = table.append_column(column, odd)
+    pq.write_table(table, tmp_path / "SystemProfileEvents.parquet")
+    trace = load(tmp_path)
+    assert len(trace.slices) >= 1
+    for number in range(len(trace.slices)):
+        assert isinstance(trace.args(number), dict)
+
+
+def test_types_that_arrow_has_besides_are_read_exactly(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS[2:3])
+    names = pa.array(["nc_exec_running"]).dictionary_encode()
+    start = pa.array([BASE_NS + 5], pa.timestamp("ns", "UTC"))
+    length = pa.array([30], pa.duration("us"))
+    for name, values in (("name", names), ("start_ts", start), ("duration_ns", length)):
+        table = table.set_column(table.column_names.index(name), name, values)
+    pq.write_table(table.drop(["end_ts"]), tmp_path / "SystemProfileEvents.parquet")
+    assert facts(load(tmp_path)) == [("nc_exec_running", BASE_NS + 5, 30_000)]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS).append_column("name", pa.array(["x"] * len(ROWS)))
+    pq.write_table(table, tmp_path / "SystemProfileEvents.parquet")
+    with pytest.raises(NeuronTbError, match="several of its columns have one name"):
+        load(tmp_path)

@@ -101,6 +101,11 @@ def test_a_range_of_time_keeps_whole_slices_that_reach_into_it(cluster: Path) ->
     assert (trace.instants.time_ns < last).all()
 
 
+@pytest.mark.parametrize("time", [":999999999999999999s", "0ns:999999999999999999s"])
+def test_a_time_beyond_all_clocks_is_the_end(cluster: Path, time: str) -> None:
+    assert len(filtered(cluster, time=time).executions) == len(neuron_tb.load(cluster).executions)
+
+
 def test_neurons_own_filter_words(cluster: Path) -> None:
     hardware = ["cc_exec_barrier", "cc_running", "nc_exec_running"]
     device = (Role.KERNEL, Role.DEVICE_DETAIL)
@@ -143,10 +148,14 @@ def test_cores_are_counted_inside_their_process(samples: Path, cluster: Path) ->
         {"time": "1ms"},
         {"events": "nrt execute"},
         {"events": ""},
+        *({"time": text} for text in (":", "nan:", "1e9s:", "-1ms:", "5:3", "9" * 400 + "s:")),
+        *({"steps": text} for text in (":", "5:2", "-3:", "²", "9" * 400)),
+        *({"ranks": text} for text in ("-1", "5-1", "0,,1", "0-99999999999", "9" * 5000)),
+        *({"events": text} for text in ("", "^", ",", "a b")),
     ],
 )
 def test_words_that_mean_nothing_are_refused_in_a_sentence(words: dict[str, str]) -> None:
-    with pytest.raises(NeuronTbError):
+    with pytest.raises(NeuronTbError, match=f"--{next(iter(words))}"):
         Filters.of(**words)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -202,6 +203,80 @@ def test_what_neuron_tb_did_not_write_is_refused_by_name(tmp_path: Path) -> None
         merge(tmp_path / "merged", out=tmp_path / "again")
     with pytest.raises(NeuronTbError, match="is no folder of results"):
         merge(tmp_path / "nowhere", out=tmp_path / "again")
+
+
+@pytest.fixture(scope="module")
+def one_rank(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("one")
+    convert(sorted(cluster.iterdir())[0], out=out, run="r")
+    return out
+
+
+def with_list(one_rank: Path, out: Path, **changed: Any) -> Path:
+    """A copy of a rank's results whose list says something else."""
+    shutil.copytree(one_rank, out)
+    listing = json.loads((out / "r.json").read_text())
+    (out / "r.json").write_text(json.dumps({**listing, **changed}))
+    return out
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/evil", "..", "", "a\0b", "a\nb", "x" * 300, "plugins"]
+)
+@pytest.mark.parametrize("given_by", ["user", "list"])
+def test_a_joined_run_cannot_leave_the_folder(
+    one_rank: Path, tmp_path: Path, name: str, given_by: str
+) -> None:
+    out = tmp_path / "deep" / "out"
+    part = with_list(one_rank, tmp_path / "part", run=name)
+    before = {p for p in tmp_path.rglob("*") if p.is_file()}
+    (merged,) = merge(part, out=out, run=name if given_by == "user" else None, force=True)
+    assert (out / f"{merged.run}.json").parent == out
+    assert all(
+        out in file.path.parents and ".." not in file.path.parts
+        for file in merged.written
+        if file.path
+    )
+    outside = {p for p in tmp_path.rglob("*") if p.is_file() and out not in p.parents}
+    assert outside == before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"files": None},
+        {"files": 5},
+        {"files": [5, {}]},
+        {"files": [{"path": 5, "target": "xprof"}]},
+        {"files": [{"path": "/etc/passwd", "target": "perfetto"}]},
+        {"files": [{"path": "../part/perfetto/r.pftrace", "target": "perfetto"}]},
+        {"findings": 5},
+        {"findings": [{"kind": [], "count": "x", "message": None}]},
+        {"sources": [5, None]},
+        {"run": None},
+    ],
+)
+def test_a_list_that_is_none_is_not_believed(
+    one_rank: Path, tmp_path: Path, samples: Path, changed: dict[str, Any]
+) -> None:
+    """The files beside it are found by their places; a conversion does not replace it."""
+    part = with_list(one_rank, tmp_path / "part", **changed)
+    (merged,) = merge(part, out=tmp_path / "merged")
+    assert {file.target for file in merged.written} == set(TARGETS)
+    with pytest.raises(NeuronTbError, match="no list of a run's files"):
+        convert(samples / "rmsnorm" / "naive", out=part, run="r", to="kineto", force=True)
+
+
+def test_a_file_that_is_shorter_than_listed_is_refused(one_rank: Path, tmp_path: Path) -> None:
+    """Its last packet would swallow the beginning of the next rank's."""
+    part = with_list(one_rank, tmp_path / "part")
+    trace = part / "perfetto" / "r.pftrace"
+    trace.write_bytes(trace.read_bytes()[:-3])
+    with pytest.raises(NeuronTbError, match=r"r\.pftrace has [\d,]+ bytes, not the"):
+        merge(part, out=tmp_path / "merged")
+    (part / "r.json").unlink()
+    with pytest.raises(NeuronTbError, match=r"r\.pftrace is damaged"):
+        merge(part, out=tmp_path / "merged")
 
 
 def test_what_the_drop_in_profiler_wrote_becomes_one_file_per_host(

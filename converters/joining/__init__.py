@@ -6,10 +6,16 @@ however many ranks there are, memory holds one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.writers import Destination, Written
 
 
@@ -58,3 +64,22 @@ class Identity:
     def label(self) -> str:
         """What to call it beside others: its rank, else its process id."""
         return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
+
+
+_DAMAGE = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
+    *(EOFError, zlib.error, gzip.BadGzipFile, msgspec.MsgspecError),
+)
+"""What reading raises where a file holds something else than our writers write."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever a damaged or foreign file makes the block raise becomes a NeuronTbError."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise NeuronTbError(
+            f"{path} is damaged, or was not written by this version of neuron-tb convert, and "
+            "cannot be joined."
+        ) from error

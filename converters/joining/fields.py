@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 Data = bytes | mmap
 
+_LONGEST_VARINT = 63  # bits before the last byte
+
 
 class Field(NamedTuple):
     """A field: its number, where its key begins, and where its content starts and ends.
@@ -60,6 +62,8 @@ def varint_at(data: Data, position: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
+        if shift > _LONGEST_VARINT:
+            raise ValueError("no protobuf")
     raise ValueError("cut short")
 
 

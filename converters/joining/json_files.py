@@ -5,17 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.joining import Identity
+from neuron_tb.converters.joining import Identity, reading
 from neuron_tb.converters.writers.chrome_json import GZIP_LEVEL, METADATA_KEY
 
 _EVENTS = '"traceEvents": ['
-_LARGEST_HEAD = 1 << 26
+_LONGEST_LINE = 1 << 26
 _OWN_TIME = '"first physical core ns"'
 _OWN_TIMES = re.compile(r'("first physical core ns": ?\[)(\d+)')
 _TIME = re.compile(r'"ts": (\d+)\.(\d{3})')
@@ -27,20 +25,27 @@ def head_of(path: Path) -> dict[str, Any]:
     Raises NeuronTbError for any other file.
     """
     lines: list[str] = []
-    size = 0
-    try:
-        with gzip.open(path, "rt", encoding="latin-1") as file:
-            for line in file:
-                size += len(line)
-                if line.startswith(_EVENTS) or size > _LARGEST_HEAD:
-                    break
-                lines.append(line)
+    with reading(path), gzip.open(path, "rt", encoding="latin-1") as file:
+        for line in _lines(file):
+            if line.startswith(_EVENTS):
+                break
+            lines.append(line)
         head = json.loads("".join(lines).rstrip().removesuffix(",") + "}")
-        if isinstance(head[METADATA_KEY], dict):
-            return dict(head)
-    except (OSError, EOFError, ValueError, KeyError, zlib.error):
-        pass
-    raise NeuronTbError(f"{path} was not written by neuron-tb convert and cannot be joined.")
+        slices_of(head)
+    return dict(head)
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """The lines of a file; ValueError where one is longer than any of ours."""
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise ValueError("a line without an end")
+        yield line
+
+
+def slices_of(head: Mapping[str, Any]) -> int:
+    """How many slices a file says that it shows."""
+    return int(head[METADATA_KEY]["slices"])
 
 
 def identity_of(head: Mapping[str, Any]) -> Identity | None:
@@ -57,21 +62,23 @@ def rewrite(
     are times follow.
     """
     with (
+        reading(source),
         gzip.open(source, "rt", encoding="latin-1", newline="\n") as old,
         gzip.open(target, "wt", GZIP_LEVEL, encoding="latin-1", newline="\n") as new,
     ):
-        for line in old:
+        lines = _lines(old)
+        for line in lines:
             if line.startswith(_EVENTS):
                 break
         new.write("{\n")
         new.writelines(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
         new.write(_EVENTS + "\n")
         if not later_ns and not moved_ns:
-            new.writelines(old)
+            new.writelines(lines)
             return
         # An event stands on one line, its time before its arguments, and in its name no bare
         # quotation mark: the first match is the time.
-        for line in old:
+        for line in lines:
             line = _TIME.sub(lambda match: _moved(match, later_ns), line, count=1)
             if moved_ns and _OWN_TIME in line:
                 line = _OWN_TIMES.sub(lambda m: f"{m[1]}{int(m[2]) + moved_ns}", line)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from neuron_tb.converters.joining import Identity, Part
+from neuron_tb.converters.joining import Identity, Part, reading
 from neuron_tb.converters.joining.files import take
-from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite
+from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite, slices_of
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
-from neuron_tb.converters.writers.chrome_json import LARGEST_TIME_US, METADATA_KEY
+from neuron_tb.converters.writers.chrome_json import LARGEST_TIME_US
 from neuron_tb.converters.writers.kineto import TARGET, ranks_of, refuse_foreign_files
 
 _BASE = "baseTimeNanoseconds"
@@ -26,7 +26,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
     folder = destination.out / TARGET / destination.run
     refuse_overwrite(folder, destination.force)
     refuse_foreign_files(folder)
-    found = [(_identity(head), part, head) for part in files for head in [head_of(part.path)]]
+    found = [(_identity(head), part, head) for part in files for head in [_head(part.path)]]
     found.sort(key=lambda item: item[0].order)
     ranks = ranks_of([identity.rank for identity, _, _ in found])
     bases = [head[_BASE] + part.later_ns for _, part, head in found if _has_base(head)]
@@ -35,8 +35,15 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
         for rank, (_, part, head) in zip(ranks, found, strict=True):
             name = f"rank{rank}.trace.json.gz"
             _place(part, temporary / name, head, rank, min(bases, default=0))
-            written.append(Written(TARGET, folder / name, int(head[METADATA_KEY]["slices"])))
+            written.append(Written(TARGET, folder / name, slices_of(head)))
     return written
+
+
+def _head(path: Path) -> dict[str, Any]:
+    head = head_of(path)
+    with reading(path):
+        head["distributedInfo"] = dict(head.get("distributedInfo") or {})
+    return head
 
 
 def _has_base(head: dict[str, Any]) -> bool:
@@ -44,12 +51,12 @@ def _has_base(head: dict[str, Any]) -> bool:
 
 
 def _identity(head: dict[str, Any]) -> Identity:
-    rank = head.get("distributedInfo", {}).get("rank")
+    rank = head["distributedInfo"].get("rank")
     return identity_of(head) or Identity("", 0, rank if isinstance(rank, int) else None)
 
 
 def _place(part: Part, place: Path, head: dict[str, Any], rank: int, base_ns: int) -> None:
-    known = head.get("distributedInfo", {})
+    known = head["distributedInfo"]
     later_ns = head[_BASE] + part.later_ns - base_ns if _has_base(head) else part.later_ns
     if later_ns >= LARGEST_TIME_US * 1000:
         # So far from the others, a double would round its times.

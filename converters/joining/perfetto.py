@@ -19,8 +19,8 @@ import numpy as np
 import neuron_tb
 from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.findings import Finding, Findings
-from neuron_tb.converters.joining import Identity, Part
+from neuron_tb.converters.findings import Findings
+from neuron_tb.converters.joining import Identity, Part, reading
 from neuron_tb.converters.joining.fields import Field, fields_of, int_of, varint_at
 from neuron_tb.converters.output import refuse_overwrite, replacing_file
 from neuron_tb.converters.trace import ClockKind
@@ -29,7 +29,7 @@ from neuron_tb.converters.writers.perfetto import ATTRIBUTE_PREFIX, TARGET
 
 _PACKET, _CLOCKS, _DESCRIPTOR, _ATTRIBUTES, _UUID = 1, 6, 60, 126, 1
 _TIMESTAMP_KEY, _EPOCH_BYTES = 8 << 3, 9
-_LARGEST_HEAD = 1 << 26
+_LARGEST_HEAD = _LONGEST_PACKET = 1 << 26
 _BUFFER = 1 << 20
 _SUMS = ("slices", "instants", "memory_events", "counter_samples", "flows", "rows", "lanes")
 
@@ -77,7 +77,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
         out.write(wire.encode_field(_PACKET, wire.encode_field(_ATTRIBUTES, attributes)))
         out.write(heads[0].root)
         for head in heads:
-            with head.path.open("rb") as file:
+            with reading(head.path), head.path.open("rb") as file:
                 file.seek(head.body)
                 if head.later_ns:
                     out.writelines(moved_packets(file, head.later_ns))
@@ -87,8 +87,16 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
 
 
 def findings_in(path: Path) -> Findings:
-    """What a file says about its capture and itself. Raises NeuronTbError as :func:`join`."""
-    return _findings([_head_of(path)])
+    """What a file says about its capture and itself.
+
+    Raises NeuronTbError as :func:`join`, and for a file that ends inside a packet.
+    """
+    head = _head_of(path)
+    with reading(path), path.open("rb") as file:
+        file.seek(head.body)
+        for _ in moved_packets(file, 0):
+            pass
+    return _findings([head])
 
 
 def moved_packets(file: BinaryIO, later_ns: int) -> Iterator[bytes]:
@@ -101,9 +109,9 @@ def moved_packets(file: BinaryIO, later_ns: int) -> Iterator[bytes]:
     while data := rest + file.read(_BUFFER):
         starts, end = _whole_packets(data)
         if not starts:
-            more = file.read(_BUFFER)
-            if not more:
-                raise NeuronTbError("a Perfetto trace ends in the middle of a packet.")
+            more = file.read(len(data))
+            if not more or len(data) > _LONGEST_PACKET:
+                raise ValueError("ends in the middle of a packet")
             rest = data + more
             continue
         yield _moved(data, starts, end, later_ns)
@@ -170,6 +178,9 @@ def _head_of(path: Path, later_ns: int = 0) -> _File:
             f"{path} was not written by this version of neuron-tb convert and cannot be joined."
         )
     file.body = end
+    with reading(path):
+        _joined_values([file])  # what is no value of ours fails here, where its file is known
+        _ = file.order
     return file
 
 
@@ -272,8 +283,5 @@ def _filtered(heads: Sequence[_File]) -> dict[str, Value]:
 def _findings(heads: Sequence[_File]) -> Findings:
     findings = Findings()
     for head in heads:
-        findings.extend(
-            Finding(f["kind"], f["count"], f["message"], f.get("where"))
-            for f in json.loads(str(head.values.get("findings", "[]")))
-        )
+        findings.extend(Findings.of_dicts(json.loads(str(head.values.get("findings", "[]")))))
     return findings

@@ -22,6 +22,7 @@ from neuron_tb.converters.writers.xspace import PICOSECONDS
 
 _EVENTS_AT_ONCE = 1 << 15
 _BUFFER = 1 << 20
+_INTEGERS, _TEXT = (3, 4), 5  # fields of a stat
 
 
 @dataclass(slots=True)
@@ -46,15 +47,20 @@ class Plane:
     texts: dict[int, str] = field(default_factory=dict)
     stats: list[bytes] = field(default_factory=list)
 
-    def stat(self, name: str) -> int | str | None:
-        """The plane's own stat of this name, when it is an integer or a text."""
+    def own_stats(self) -> dict[str, int | str]:
+        """The plane's own stats by name, integers and texts."""
+        found: dict[str, int | str] = {}
         for body in self.stats:
             key, *values = fields_of(body)
-            if self.texts.get(int_of(body, key)) == name and values:
-                (value,) = values
-                is_text = value.number == 5
-                return text_of(body, value) if is_text else int_of(body, value)
-        return None
+            name = self.texts.get(int_of(body, key))
+            if name is None:
+                continue
+            for value in values:
+                if value.number == _TEXT:
+                    found[name] = text_of(body, value)
+                elif value.number in _INTEGERS:
+                    found[name] = int_of(body, value)
+        return found
 
 
 class PlaneFile:

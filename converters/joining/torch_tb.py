@@ -9,10 +9,9 @@ from pathlib import Path
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining import Identity, Part
 from neuron_tb.converters.joining.files import take
-from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite
+from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite, slices_of
 from neuron_tb.converters.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
-from neuron_tb.converters.writers.chrome_json import METADATA_KEY
 from neuron_tb.converters.writers.torch_tb import TARGET, file_names, refuse_foreign_files
 
 _SECOND_NS = 1_000_000_000
@@ -32,7 +31,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
             raise NeuronTbError(f"{part.path} has no name of the PyTorch plugin's.")
         identity = identity_of(head) or Identity(match["host"], int(match["pid"]), None)
         time_ns = int(match["time"]) + part.later_ns
-        found.append((identity, time_ns, part, int(head[METADATA_KEY]["slices"])))
+        found.append((identity, time_ns, part, slices_of(head)))
     found.sort(key=lambda item: (item[0].order, item[1]))
     names = file_names([(i.host, i.pid, i.rank, time) for i, time, _, _ in found])
     with replacing_directory(folder) as temporary:

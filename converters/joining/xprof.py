@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
 from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.joining import Identity, Part
-from neuron_tb.converters.joining.fields import fields_of, int_of, text_of
+from neuron_tb.converters.joining import Identity, Part, reading
+from neuron_tb.converters.joining.fields import Data, fields_of, int_of, text_of
 from neuron_tb.converters.joining.planes import (
     Line,
     Pieces,
@@ -61,14 +62,16 @@ _SEPARATE_STEPS = "steps have no device work on some device"
 class _Source:
     """A file to be joined, and what is told about it when it is not open.
 
-    ``account``: the plane of facts. ``devices``: the numbers of its device planes, ascending.
+    ``account``: the facts it states. ``steps``: their numbers: all, and those with work on every
+    device that has any. ``devices``: the numbers of its device planes, ascending.
     ``label``: goes before the names of its rows.
     """
 
     path: Path
     identities: list[Identity]
     zero_ns: int
-    account: Plane
+    account: dict[str, int | str]
+    steps: dict[str, list[int]]
     devices: list[int]
     size: int
     warnings: list[str]
@@ -77,11 +80,10 @@ class _Source:
 
     @classmethod
     def of(cls, part: Part) -> _Source:
-        with PlaneFile(part.path) as file:
-            account = file.plane(ACCOUNT_PLANE)
-            zero = account.stat(ACCOUNT_ZERO) if account else None
-            processes = account.stat(ACCOUNT_PROCESSES) if account else None
-            if account is None or not isinstance(zero, int) or not isinstance(processes, str):
+        with PlaneFile(part.path) as file, reading(part.path):
+            account = (file.plane(ACCOUNT_PLANE) or Plane()).own_stats()
+            zero, processes = account.get(ACCOUNT_ZERO), account.get(ACCOUNT_PROCESSES)
+            if not isinstance(zero, int) or not isinstance(processes, str):
                 raise NeuronTbError(
                     f"{part.path} was not written by this version of neuron-tb convert and cannot "
                     "be joined."
@@ -92,6 +94,7 @@ class _Source:
                 [i for i in identities if i is not None],
                 zero + part.later_ns,
                 account,
+                _steps_of(account),
                 sorted({p.number for p in file.planes if _is_device(p)}),
                 len(file.data),
                 file.warnings,
@@ -99,15 +102,14 @@ class _Source:
             )
 
     @property
-    def steps(self) -> dict[str, list[int]]:
-        """Its steps: all, and those with work on every device that has any."""
-        text = self.account.stat(ACCOUNT_STEPS)
-        steps: dict[str, list[int]] = json.loads(text) if isinstance(text, str) else {}
-        return {key: steps.get(key, []) for key in ("all", "listed", "unmarked")}
-
-    @property
     def host(self) -> str:
         return next((i.host for i in self.identities if i.host), "") or "localhost"
+
+
+def _steps_of(account: dict[str, int | str]) -> dict[str, list[int]]:
+    text = account.get(ACCOUNT_STEPS)
+    steps = msgspec.json.decode(text, type=dict[str, list[int]]) if isinstance(text, str) else {}
+    return {key: steps.get(key, []) for key in ("all", "listed", "unmarked")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ class _Span:
 
     @classmethod
     def of(cls, sources: Sequence[_Source]) -> _Span:
-        starts = [(source.account.stat(_START), source.later_ns) for source in sources]
-        stops = [(source.account.stat(_STOP), source.later_ns) for source in sources]
+        starts = [(source.account.get(_START), source.later_ns) for source in sources]
+        stops = [(source.account.get(_STOP), source.later_ns) for source in sources]
         return cls(
             min(source.zero_ns for source in sources),
             min((time + by for time, by in starts if isinstance(time, int)), default=None),
@@ -202,7 +204,7 @@ def _by_file(sources: Sequence[_Source]) -> dict[str, list[_Source]]:
 
 
 def _names_of(source: _Source) -> dict[tuple[str, int], int]:
-    with PlaneFile(source.path) as file:
+    with PlaneFile(source.path) as file, reading(source.path):
         plane = file.plane(HOST_PLANE) or Plane()
         names = {("text", number): hash(text) for number, text in plane.texts.items()}
         names.update({("event", number): hash(body) for number, body in plane.events.items()})
@@ -231,22 +233,23 @@ class _HostFile:
         for warning in warnings:
             out.write(wire.encode_field(3, warning))
         out.write(wire.encode_field(4, self.name))
-        return sum(_int(source.account.stat("neuron_tb_slices")) for source in self.sources)
+        return sum(_int(source.account.get("neuron_tb_slices")) for source in self.sources)
 
     def _write_planes(self, out: BinaryIO) -> None:
         first = 0
         for source in self.sources:
-            for plane in self._file(source).planes:
-                if _is_device(plane):
-                    number = first + source.devices.index(plane.number)
+            for plane in filter(_is_device, self._file(source).planes):
+                number = first + source.devices.index(plane.number)
+                with reading(source.path):
                     self._write_plane(out, *self._device(source, plane, number))
             first += len(source.devices)
         host = Plane(0, HOST_PLANE)
         for source in self.sources:
             own = self._file(source).plane(HOST_PLANE)
             if own is not None:
-                host.events.update(_labelled_events(own, source.label))
-                host.texts.update(_labelled_texts(own, source.label))
+                with reading(source.path):
+                    host.events.update(_labelled_events(own, source.label))
+                    host.texts.update(_labelled_texts(own, source.label))
         self._write_plane(out, host, list(self._host_lines()))
 
     def _file(self, source: _Source) -> PlaneFile:
@@ -292,17 +295,19 @@ class _HostFile:
                     elif line.name.startswith(MEMORY_LINE) is of_memory:
                         number += 1
                         name = _labelled_line(line.name, source.label)
-                        yield self._line(source, replace(line, number=number, name=name))
+                        with reading(source.path):
+                            yield self._line(source, replace(line, number=number, name=name))
         if counters:
             (source, line), *others = counters
             more = [(self._file(s).data, other, self._later_ns(s)) for s, other in others]
-            line = replace(line, number=LAST_LINE)
-            yield line_pieces(
-                line, self._file(source).data, self._later_ns(source), self.spool, more
-            )
+            with reading(source.path):
+                yield self._line(source, replace(line, number=LAST_LINE), more)
 
-    def _line(self, source: _Source, line: Line) -> Pieces:
-        return line_pieces(line, self._file(source).data, self._later_ns(source), self.spool)
+    def _line(
+        self, source: _Source, line: Line, more: Sequence[tuple[Data, Line, int]] = ()
+    ) -> Pieces:
+        later_ns = self._later_ns(source)
+        return line_pieces(line, self._file(source).data, later_ns, self.spool, more)
 
     def _account(self) -> xspace.Plane:
         plane = xspace.Plane(ACCOUNT_PLANE, 0)
@@ -315,7 +320,7 @@ class _HostFile:
         plane.set(ACCOUNT_PROCESSES, json.dumps(identities))
         plane.set(ACCOUNT_STEPS, json.dumps(self._steps()))
         for name in _SUMS:
-            plane.set(name, sum(_int(account.stat(name)) for account in accounts))
+            plane.set(name, sum(_int(account.get(name)) for account in accounts))
         return plane
 
     def _steps(self) -> dict[str, list[int]]:

@@ -79,7 +79,7 @@ class DeviceTables:
         """A small table as dictionaries, numbers that JSON lacks as None."""
         table = self.read(name)
         found = [] if table is None else table.to_pylist()
-        return [{k: _plain(v) for k, v in row.items()} for row in found]
+        return [{k: plain_value(v) for k, v in row.items()} for row in found]
 
     def schema_of(self, table: str, column: str) -> dict[str, Any] | None:
         """What the profile's own ``SchemaFields`` table says of a column, None for nothing."""
@@ -184,7 +184,8 @@ def _floats(column: pa.ChunkedArray) -> Float64:
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value that JSON has; None for numbers that it lacks."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -193,7 +194,7 @@ def distinct(table: pa.Table, columns: list[str]) -> tuple[list[dict[str, Any]],
     present = [c for c in columns if c in table.column_names]
     code = np.zeros(len(table), np.int64)
     for name in present:
-        encoded = _encoded(table[name])
+        encoded = encoded_column(table[name])
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         _, code = np.unique(code * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
         code = code.reshape(-1)
@@ -202,11 +203,12 @@ def distinct(table: pa.Table, columns: list[str]) -> tuple[list[dict[str, Any]],
     return rows[: len(first)], which.reshape(-1)
 
 
-def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+def encoded_column(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """A column as numbers of its distinct values; lists and structures count as their text."""
     values = column.combine_chunks()
     try:
         return pc.dictionary_encode(values, null_encoding="encode")
-    except pa.ArrowException:  # lists and structures, which stand for a text here
+    except pa.ArrowException:
         texts = [None if value is None else str(value) for value in values.to_pylist()]
         return pc.dictionary_encode(pa.array(texts, pa.string()), null_encoding="encode")
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.readers.columns import integer, integers
 from neuron_tb.converters.readers.device_names import TABLES as OF_DEVICE_PROFILES
+from neuron_tb.converters.readers.device_tables import encoded_column, plain_value
 from neuron_tb.converters.readers.document import Context
 from neuron_tb.converters.readers.json_texts import json_texts
 from neuron_tb.converters.readers.neuron_rows import (
@@ -35,7 +36,7 @@ from neuron_tb.converters.readers.neuron_rows import (
     Sample,
     split_flow_id,
 )
-from neuron_tb.converters.readers.parquet_file import read_parquet
+from neuron_tb.converters.readers.parquet_file import as_texts, read_parquet
 from neuron_tb.converters.trace import NONE, Int64, Trace
 
 EVENTS = "SystemProfileEvents"
@@ -189,7 +190,7 @@ def _integers(table: pa.Table, name: str) -> Int64:
     if name not in table.column_names:
         return np.full(len(table), NONE, np.int64)
     column = table[name]
-    if pa.types.is_integer(column.type):
+    if pa.types.is_integer(column.type) and column.type != pa.uint64():
         found: Int64 = (
             pc.fill_null(column.cast(pa.int64()), NONE).to_numpy().astype(np.int64, copy=False)
         )
@@ -202,7 +203,7 @@ def _kinds(table: pa.Table) -> tuple[list[Row], NDArray[np.intp]]:
     code = np.zeros(len(table), np.int64)
     for name in _PLACE_COLUMNS:
         if name in table.column_names:
-            encoded = pc.dictionary_encode(table[name].combine_chunks(), null_encoding="encode")
+            encoded = encoded_column(table[name])
             indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             _, code = np.unique(code * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
             code = code.reshape(-1)
@@ -262,7 +263,7 @@ def _extra(table: pa.Table, sequence: Int64, exec_id: Int64) -> tuple[pa.Array |
     """Extra attributes as JSON (text that is none as a JSON string); fills in identifiers."""
     if "extra_attributes_json" not in table.column_names:
         return None, 0
-    column = table["extra_attributes_json"].combine_chunks()
+    column = as_texts(table["extra_attributes_json"])
     texts = column.to_pylist()
     rows = pc.indices_nonzero(pc.is_valid(column)).to_numpy().astype(np.int64)
     present = [text for text in texts if text is not None]
@@ -331,8 +332,8 @@ def _host(row: dict[str, Any]) -> str:
 
 def _rows(tables: _Tables, name: str) -> list[dict[str, Any]]:
     table = tables.read(name)
-    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
-    return rows
+    found = [] if table is None else table.to_pylist()
+    return [{key: plain_value(value) for key, value in row.items()} for row in found]
 
 
 def _warnings(tables: _Tables) -> Iterator[str]:

@@ -72,7 +72,7 @@ instructions_option = click.option(
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -164,9 +164,18 @@ def _allowed(max_size: int | None) -> AbstractContextManager[None]:
 def _fail(error: BaseException, debug: bool) -> None:
     if debug:
         raise error
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(_sentence(error).split()) or type(error).__name__
     click.echo(f"neuron-tb: {printable(text)}", err=True)
     sys.exit(EXIT_UNREADABLE)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; --time, --steps or --ranks take a part of it."
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return f"{place}{error.strerror}."
+    return str(error)
 
 
 def print_json(value: object) -> None:

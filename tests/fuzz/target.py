@@ -58,7 +58,7 @@ def _most_memory() -> int:
 
 @contextmanager
 def _interrupted_after(seconds: float) -> Iterator[None]:
-    """An endless loop becomes a failure; libFuzzer, which has its own watch, keeps its signal."""
+    """An endless loop becomes a failure: by processor time, so that a busy machine makes none."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise AssertionError(f"still busy after {seconds} s of processor time")
