@@ -43,7 +43,7 @@ matrix:
 robust: $(VENV)/tests.stamp
 	$(BIN)/python -m tests.robust.measure 2000
 
-# Every reader with made-up input, a minute each by hypothesis and by atheris.
+# Every reader with made-up input, a minute each by hypothesis and by atheris, two at a time.
 fuzz: $(VENV)/tests.stamp
 	NEURON_TB_FUZZ=60 $(BIN)/python -m pytest tests/fuzz
 

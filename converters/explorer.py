@@ -216,7 +216,7 @@ def _is_whole(directory: Path, output_format: str) -> bool:
     if output_format == "json":
         try:
             msgspec.json.decode((directory / JSON_PROFILE).read_bytes(), type=msgspec.Raw)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return False
         return True
     tables = list(directory.rglob("*.parquet"))

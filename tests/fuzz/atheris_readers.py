@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of one reader, where the package atheris is installed.
 
-``python -m tests.fuzz.atheris_readers READER [libFuzzer options] [corpus]``: READER is a module
-of neuron_tb.converters.readers, an option for example ``-max_total_time=60``. It ends with an
+``python -m tests.fuzz.atheris_readers READER [libFuzzer options] [corpus]``: READER is a key
+of ``tests.fuzz.seeds.SEEDS``, an option for example ``-max_total_time=60``. It ends with an
 error at the first input that breaks a promise.
 """
 
@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.seeds import SEEDS
+from tests.fuzz.seeds import RESULTS, SEEDS
 
 
 def main() -> None:
@@ -25,19 +25,21 @@ def main() -> None:
     reader = sys.argv.pop(1)
     with atheris.instrument_imports(include=["neuron_tb"]):
         import_module("neuron_tb.converters.load")
-        for module in (*SEEDS, "repair", "gunzip"):
+        readers = import_module("neuron_tb.converters.readers")
+        for module in (*(known.module for known in readers.FORMATS), "repair", "gunzip"):
             import_module(f"neuron_tb.converters.readers.{module}")
         target = import_module("tests.fuzz.target")
     seeds = SEEDS[reader]()
-    names = sorted({seed.name for seed in seeds})
+    operation = target.join if reader == RESULTS else target.load
 
     def read(data: bytes) -> None:
-        # The first byte chooses among the names, so that the corpus serves them all.
-        target.read(data[1:], names[data[0] % len(names)] if data else names[0])
+        # The first byte chooses among the seeds' names, so that the corpus serves them all.
+        seed = seeds[data[0] % len(seeds) if data else 0]
+        target.read(data[1:], seed.name, seed.beside, operation)
 
     with tempfile.TemporaryDirectory() as folder:
         for number, seed in enumerate(seeds):
-            Path(folder, str(number)).write_bytes(bytes([names.index(seed.name)]) + seed.data)
+            Path(folder, str(number)).write_bytes(bytes([number]) + seed.data)
         atheris.Setup([sys.argv[0], *sys.argv[1:], folder], read)
         atheris.Fuzz()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 NUMBERS = st.one_of(
@@ -135,6 +138,87 @@ _SAMPLES = _objects(
         ),
     ),
 )
+
+
+RUN_LISTS = _objects(
+    ["schema", "run", "by", "sources", "files", "findings", "complete"],
+    {
+        "schema": st.just("neuron-tb run"),
+        "sources": st.lists(WORDS, max_size=2),
+        "files": st.lists(
+            _objects(
+                ["target", "path", "slices", "bytes"],
+                {"target": st.sampled_from(["xprof", "torch-tb", "kineto", "perfetto"])},
+            ),
+            max_size=2,
+        ),
+        "findings": st.lists(_objects(["kind", "count", "message", "where"], {}), max_size=2),
+    },
+)
+WINDOW_MANIFESTS = _objects(
+    ["manifest", "version", "neuron_sessions", "rank", "steps"],
+    {
+        "manifest": st.just("neuron_tb profile"),
+        "neuron_sessions": st.lists(WORDS, max_size=2),
+        "steps": st.lists(NUMBERS, max_size=3),
+    },
+)
+MAPPINGS = _objects(
+    ["version", "data"],
+    {
+        "data": st.lists(
+            _objects(
+                ["nrta_seq_id", "framework_op_exec_ids"],
+                {"framework_op_exec_ids": st.lists(_objects(["seq_nr"], {}), max_size=2)},
+            ),
+            max_size=2,
+        )
+    },
+)
+_INT64 = st.one_of(st.integers(-2, 5_000), st.sampled_from([2**53 + 1, 2**63 - 1, -(2**63)]))
+_CELLS: tuple[tuple[pa.DataType, st.SearchStrategy[Any]], ...] = (
+    (pa.int64(), _INT64),
+    (pa.uint64(), st.sampled_from([0, 7, 2**63, 2**64 - 1])),
+    (pa.int8(), st.integers(-3, 100)),
+    (pa.float64(), st.one_of(st.floats(), st.floats(0, 1e6))),
+    (pa.float32(), st.floats(width=32)),
+    (pa.string(), WORDS.map(lambda text: text.encode("utf-8", "replace").decode())),
+    (pa.large_string(), st.sampled_from(["nc_exec_running", '{"exec_id": 1}', "12"])),
+    (pa.binary(), st.binary(max_size=4)),
+    (pa.bool_(), st.booleans()),
+    (pa.null(), st.none()),
+    (pa.timestamp("us", "UTC"), st.integers(-5, 2**51)),
+    (pa.duration("s"), st.integers(-5, 2**20)),
+    (pa.date32(), st.integers(-5, 20_000)),
+    (pa.decimal128(20, 2), st.decimals(-999, 999, places=2)),
+    (pa.dictionary(pa.int8(), pa.string()), st.sampled_from(["a", "nc_exec_running"])),
+    (pa.list_(pa.string()), st.lists(st.sampled_from(["1", "x", str(2**48 + 1)]), max_size=2)),
+    (pa.list_(pa.int64()), st.lists(_INT64, max_size=2)),
+    (pa.struct({"a": pa.binary()}), st.fixed_dictionaries({"a": st.binary(max_size=2)})),
+)
+"""Types of columns, each with values."""
+
+
+@st.composite
+def parquet_tables(draw: st.DrawFn, sound: bytes) -> bytes:
+    """A table with some columns of another type, others gone, and new values in those that stay."""
+    table = pq.read_table(io.BytesIO(sound))
+    rows = draw(st.integers(0, 4))
+    columns = {}
+    for name in [*table.column_names, "another"]:
+        fate = draw(st.sampled_from(["same", "same", "same", "typed", "typed", "gone"]))
+        if fate == "typed" or (fate == "same" and name == "another"):
+            kind, cells = draw(st.sampled_from(_CELLS))
+            values = draw(
+                st.lists(st.one_of(cells, cells, st.none()), min_size=rows, max_size=rows)
+            )
+            columns[name] = pa.array(values, kind)
+        elif fate == "same":
+            wanted = [draw(st.integers(0, len(table) - 1)) for _ in range(rows)]
+            columns[name] = table[name].take(pa.array(wanted, pa.int64()))
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression="none")
+    return sink.getvalue()
 
 
 def documents(key: str, rows: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

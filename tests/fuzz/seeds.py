@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuron_tb.converters.wire import encode_field
 
 BASE = 1_767_189_312_000_000_000
 
 
 @dataclass(frozen=True)
 class Seed:
-    """``name``: the file's name, by which some formats are told."""
+    """``name``: the file's path, by which some formats are told; ``beside``: sound files."""
 
     name: str
     data: bytes
+    beside: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+def _each(files: Mapping[str, bytes]) -> list[Seed]:
+    """A seed for every file, with the others beside it."""
+    return [
+        Seed(name, data, {other: text for other, text in files.items() if other != name})
+        for name, data in files.items()
+    ]
 
 
 def _chrome_traces() -> list[Seed]:
@@ -119,6 +133,31 @@ def _system_tables() -> list[Seed]:
     return found
 
 
+def _parquet(rows: list[dict[str, object]]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink, compression="none")
+    return sink.getvalue()
+
+
+def _system_directory() -> list[Seed]:
+    event = {"name": "nc_exec_running", "start_ts": BASE, "duration_ns": 5, "process_id": "7"}
+    unit = {"table_name": "SystemProfileEvents", "field_name": "start_ts", "field_unit": "ns"}
+    tables: dict[str, dict[str, object]] = {
+        "SystemProfileEvents_0": event,
+        "SystemProfileEvents_1": {**event, "start_ts": BASE + 9, "extra": [1.5]},
+        "HostMemUsage": {"timestamp": BASE, "used_bytes": 5, "instance_id": "i-0"},
+        "CpuUsage": {"timestamp": BASE, "cpu_id": "0", "util_percent": 2.5},
+        "SystemProfileHbmUsage": {"timestamp": BASE, "hbm_idx": 0, "tensors_bytes": 5},
+        "Warning": {"message": "dropped 5 events"},
+        "SchemaFields": unit,
+        "SystemProfileMetadata": {"version": "2", "start": BASE},
+    }
+    return _each({f"{name}.parquet": _parquet([row]) for name, row in tables.items()})
+
+
 def _device_json() -> list[Seed]:
     from tests import device_makers
 
@@ -132,17 +171,11 @@ def _device_json() -> list[Seed]:
 
 
 def _device_tables() -> list[Seed]:
-    import pyarrow
-    import pyarrow.parquet
-
     from tests import device_makers
 
-    found = []
-    for name, rows in device_makers.tables().items():
-        sink = io.BytesIO()
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink, compression="none")
-        found.append(Seed(f"{name}.parquet", sink.getvalue()))
-    return found
+    tables = {name: rows[:6] for name, rows in device_makers.tables().items()}
+    files = {f"{name}.parquet": _parquet(rows) for name, rows in tables.items()}
+    return [*(Seed(name, data) for name, data in files.items()), *_each(files)]
 
 
 def _raw_events() -> list[Seed]:
@@ -150,9 +183,73 @@ def _raw_events() -> list[Seed]:
 
     events = raw_makers.executions(2, 1)
     names = {900_000_000_001: "model"}
+    stream = raw_makers.delimited(raw_makers.encode(e, "A") for e in events)
+    times = [encode_field(1, BASE + number * 10**9) for number in range(3)]
+    cpu = [
+        time + encode_field(2, number) + b"\x1d\0\0\x20\x41" for number, time in enumerate(times)
+    ]
+    memory = [time + encode_field(2, 1 << 30) for time in times]
+    directory = {
+        "ntrace.pb": stream,
+        "trace_info.pb": raw_makers.info(names=names),
+        "cpu_util.pb": raw_makers.delimited(cpu),
+        "host_mem.pb": raw_makers.delimited(memory),
+    }
     return [
-        Seed("ntrace.pb", raw_makers.delimited(raw_makers.encode(e, "A") for e in events)),
+        *_each(directory),
+        Seed("ntrace.pb", stream),
         Seed("ntrace.pb", raw_makers.info([raw_makers.encode(e, "B") for e in events], names)),
+    ]
+
+
+def _beside_traces() -> list[Seed]:
+    """Files that say how a trace relates to others."""
+    operator = (
+        f'{{"baseTimeNanoseconds":{BASE},"traceEvents":[{{"ph":"X","cat":"cpu_op","name":"a",'
+        '"pid":7,"tid":7,"ts":1,"dur":2,"args":{"Sequence number":1}}]}'
+    ).encode()
+    call = {"name": "nrta_execute_schedule", "timestamp": BASE, "duration": 2, "process_id": "7"}
+    manifest = {
+        "manifest": "neuron_tb profile",
+        "version": 1,
+        "neuron_sessions": ["i-0_pid_7/5"],
+        "rank": 0,
+        "steps": [1, 2],
+    }
+    mapping = {
+        "version": 1,
+        "data": [{"nrta_seq_id": 5, "framework_op_exec_ids": [{"seq_nr": 1}]}],
+    }
+    files = {
+        "i-0_pid_7/5/trace.json": operator,
+        "i-0_pid_7/5/framework_mapping_5.json": json.dumps(mapping).encode(),
+        "i-0_pid_7/5/system_profile.json": json.dumps(
+            {"trace_events": [{**call, "nrta_seq_id": 5}]}
+        ).encode(),
+        "w.pt.trace.json": operator,
+        "w.pt.trace.neuron.json": json.dumps(manifest).encode(),
+    }
+    return _each(files)
+
+
+@functools.cache
+def _results() -> list[Seed]:
+    """What ``merge`` reads: a run's list and its files, with those of another rank beside."""
+    from neuron_tb.converters.convert import convert
+    from tests.cluster import write_cluster
+
+    files = {}
+    with tempfile.TemporaryDirectory() as place:
+        captures = write_cluster(Path(place, "captures"), 1, 2, steps=(1,), operators=1)
+        for number, capture in enumerate(captures):
+            out = Path(place, f"rank{number}")
+            convert(capture, out=out, run="r")
+            for path in (p for p in out.rglob("*") if p.is_file()):
+                files[path.relative_to(place).as_posix()] = path.read_bytes()
+    unlisted = {name: data for name, data in files.items() if not name.endswith("r.json")}
+    return [
+        *(seed for seed in _each(files) if seed.name == "rank0/r.json"),
+        *(seed for seed in _each(unlisted) if seed.name.startswith("rank0/")),
     ]
 
 
@@ -164,5 +261,11 @@ SEEDS: dict[str, Callable[[], list[Seed]]] = {
     "explorer_parquet": _system_tables,
     "device_json": _device_json,
     "device_profile": _device_tables,
+    "explorer_directory": _system_directory,
+    "beside_traces": _beside_traces,
+    "results": _results,
 }
-"""By the name of the reader's module."""
+"""By the name of the reader's module, or by what several readers read together."""
+
+RESULTS = "results"
+"""Inputs of ``merge``; all others are captures."""

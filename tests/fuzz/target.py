@@ -8,31 +8,52 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 import neuron_tb
 from neuron_tb import NeuronTbError
+from neuron_tb.analysis.roofline import roofline
+from neuron_tb.converters.merge import merge
 
 _SECONDS_PER_MEGABYTE = 5
 _FREE_MEMORY = 200 << 20
 _TIMES_CONTENT = 20
 
 
-def read(data: bytes, name: str = "trace.json") -> None:
+def load(path: Path) -> None:
+    """What every command does with a capture; device profiles have figures besides."""
+    list(neuron_tb.load(path).findings)
+    with suppress(NeuronTbError):
+        roofline(path)
+
+
+def join(folder: Path) -> None:
+    """What ``merge`` does with the folders of two ranks."""
+    merge(folder / "rank0", folder / "rank1", out=folder / "merged")
+
+
+def read(
+    data: bytes,
+    name: str = "trace.json",
+    beside: Mapping[str, bytes] | None = None,
+    operation: Callable[[Path], None] = load,
+) -> None:
     """Fails on any exception but NeuronTbError, on a hang, and on too much memory."""
-    content = len(data) if data[:2] != b"\x1f\x8b" else max(len(data), _unpacked(data))
+    files = {**(beside or {}), name: data}
+    content = sum(max(len(text), _unpacked(text)) for text in files.values())
     limit = _SECONDS_PER_MEGABYTE * max(1, content >> 20)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, name)
-        path.write_bytes(data)
+        for place, text in files.items():
+            path = Path(folder, place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
         before, started = _most_memory(), time.process_time()
         with _interrupted_after(limit):
             try:
-                trace = neuron_tb.load(path)
-                list(trace.findings)
+                operation(Path(folder) if beside else Path(folder, name))
             except NeuronTbError as error:
                 text = str(error)
                 assert "\n" not in text, text
@@ -43,7 +64,7 @@ def read(data: bytes, name: str = "trace.json") -> None:
 
 
 def _unpacked(data: bytes) -> int:
-    """The size of the content of gzip, as far as it goes."""
+    """The size of the content of gzip, as far as it goes; 0 for everything else."""
     unpacker = zlib.decompressobj(31)
     try:
         return len(unpacker.decompress(data, 1 << 28))

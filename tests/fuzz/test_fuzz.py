@@ -8,7 +8,9 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,24 +21,26 @@ from hypothesis import strategies as st
 import neuron_tb
 from neuron_tb.converters.readers import FORMATS
 from tests.fuzz import grammar, target
-from tests.fuzz.seeds import SEEDS, Seed
+from tests.fuzz.seeds import RESULTS, SEEDS, Seed
 
 _SECONDS = float(os.environ.get("NEURON_TB_FUZZ", "10"))
 _FIRST = random.SystemRandom().randrange(1 << 32) if "NEURON_TB_FUZZ" in os.environ else 0
+_HAS_ATHERIS = find_spec("atheris") is not None
 _ROUND = settings(
     max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
-_JSON = {
-    "kineto_json": st.one_of(
-        grammar.damaged_texts(grammar.documents("traceEvents", grammar.CHROME_EVENTS)),
-        grammar.damaged_texts(grammar.documents("", grammar.CHROME_EVENTS)),
+_TEXTS = {
+    "trace.json": st.one_of(
+        grammar.documents("traceEvents", grammar.CHROME_EVENTS),
+        grammar.documents("", grammar.CHROME_EVENTS),
     ),
-    "system_profile": grammar.damaged_texts(
-        grammar.documents("trace_events", grammar.PROFILE_ROWS)
-    ),
-    "nrt_events": grammar.damaged_texts(grammar.documents("events", grammar.RUNTIME_EVENTS)),
+    "system_profile.json": grammar.documents("trace_events", grammar.PROFILE_ROWS),
+    "nrt_events.json": grammar.documents("events", grammar.RUNTIME_EVENTS),
+    "r.json": grammar.RUN_LISTS,
+    "w.pt.trace.neuron.json": grammar.WINDOW_MANIFESTS,
+    "framework_mapping_5.json": grammar.MAPPINGS,
 }
-"""Texts made by a grammar, for readers of JSON."""
+"""Documents made by a grammar, by the names of seeds."""
 
 pytestmark = pytest.mark.slow
 
@@ -51,18 +55,26 @@ def _for_a_while(check: Callable[[Seed], None], inputs: st.SearchStrategy[Seed])
 
 
 def _inputs(reader: str) -> st.SearchStrategy[Seed]:
-    seeds = st.sampled_from(SEEDS[reader]())
-    damaged = seeds.flatmap(
-        lambda one: grammar.damaged_bytes(one.data).map(lambda data: Seed(one.name, data))
-    )
-    if reader not in _JSON:
-        return damaged
-    name = SEEDS[reader]()[0].name
-    return st.one_of(_JSON[reader].map(lambda data: Seed(name, data)), damaged)
+    return st.sampled_from(SEEDS[reader]()).flatmap(_variants)
+
+
+def _variants(one: Seed) -> st.SearchStrategy[Seed]:
+    """A sound input with damages, or another content for its name."""
+    contents = [grammar.damaged_bytes(one.data)]
+    name = Path(one.name).name
+    if name in _TEXTS:
+        contents += 2 * [grammar.damaged_texts(_TEXTS[name])]
+    if name.endswith(".parquet"):
+        contents += 2 * [grammar.parquet_tables(one.data)]
+    return st.one_of(contents).map(lambda data: replace(one, data=data))
 
 
 def _read(one: Seed) -> None:
-    target.read(one.data, one.name)
+    target.read(one.data, one.name, one.beside)
+
+
+def _join(one: Seed) -> None:
+    target.read(one.data, one.name, one.beside, target.join)
 
 
 def test_every_reader_has_seeds() -> None:
@@ -73,32 +85,66 @@ def test_every_reader_has_seeds() -> None:
 def test_seeds_are_sound(tmp_path: Path, reader: str) -> None:
     rows = 0
     for number, one in enumerate(SEEDS[reader]()):
-        path = tmp_path / str(number) / one.name
-        path.parent.mkdir()
-        path.write_bytes(one.data)
-        trace = neuron_tb.load(path)
+        folder = tmp_path / str(number)
+        for name, data in {**one.beside, one.name: one.data}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        if reader == RESULTS:
+            target.join(folder)
+            rows += 1
+            continue
+        trace = neuron_tb.load(folder if one.beside else folder / one.name)
         rows += len(trace.slices)
         assert trace.findings.of_kind("bytes_lost") == 0
+        assert trace.findings.of_kind("file_unreadable") == 0
     assert rows
 
 
 @pytest.mark.parametrize("reader", SEEDS)
 def test_readers_keep_their_promises(reader: str) -> None:
-    _for_a_while(_read, _inputs(reader))
+    _for_a_while(_join if reader == RESULTS else _read, _inputs(reader))
 
 
-@pytest.mark.parametrize("reader", SEEDS)
-@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed")
-def test_readers_keep_their_promises_under_guidance(tmp_path: Path, reader: str) -> None:
+def _guided(reader: str, artifacts: Path) -> subprocess.CompletedProcess[str]:
     # The target has a watch of its own, in processor time; atheris counts a busy machine too.
-    options = [f"-max_total_time={_SECONDS:.0f}", f"-artifact_prefix={tmp_path}/", "-timeout=300"]
-    run = subprocess.run(
+    options = [f"-max_total_time={_SECONDS:.0f}", f"-artifact_prefix={artifacts}/", "-timeout=300"]
+    return subprocess.run(
         [sys.executable, "-m", "tests.fuzz.atheris_readers", reader, *options, "-max_len=20000"],
         capture_output=True,
         text=True,
         timeout=4 * _SECONDS + 120,
     )
-    found = [path.read_bytes() for path in tmp_path.iterdir()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def guided(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Path, Future[subprocess.CompletedProcess[str]]]]]:
+    """Guided runs of the readers that were chosen, beside the other tests: two at a time in all."""
+    chosen = [
+        item.callspec.params["reader"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.originalname == "test_readers_keep_their_promises_under_guidance"
+    ]
+    pool = ThreadPoolExecutor(1)
+    runs = {}
+    for reader in chosen if _HAS_ATHERIS else ():
+        artifacts = tmp_path_factory.mktemp(reader)
+        runs[reader] = artifacts, pool.submit(_guided, reader, artifacts)
+    yield runs
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("reader", SEEDS)
+@pytest.mark.skipif(not _HAS_ATHERIS, reason="atheris is not installed")
+def test_readers_keep_their_promises_under_guidance(
+    guided: dict[str, tuple[Path, Future[subprocess.CompletedProcess[str]]]], reader: str
+) -> None:
+    artifacts, future = guided[reader]
+    run = future.result()
+    found = [path.read_bytes() for path in artifacts.iterdir()]
     assert run.returncode == 0, f"{found}\n{run.stderr[-4000:]}"
 
 
