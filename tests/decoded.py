@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from neuron_tb.checks.xspace import message_class
 
 
@@ -76,9 +78,8 @@ def _stats(plane: Any, stats: Iterable[Any]) -> dict[str, Any]:
 
 def perfetto(path: Path) -> dict[str, Any]:
     """Events by the path of names of their track; arrows as the events that they join."""
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-
-    trace = perfetto_trace_pb2.Trace()
+    messages = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = messages.Trace()
     trace.ParseFromString(path.read_bytes())
     tracks, interned = {}, {}
     for packet in trace.packet:
