@@ -158,12 +158,13 @@ def document_in(text: bytes) -> dict[str, Any] | None:
     The paths in it stay below the folder that it stands in.
     """
     try:
-        content = msgspec.json.decode(text, type=_Content)
+        # All of it first: decoding by type skips over unknown keys without a look at their text.
+        document: dict[str, Any] = msgspec.json.decode(text)
+        content = msgspec.convert(document, _Content)
     except (msgspec.MsgspecError, RecursionError):
         return None
     if content.schema != SCHEMA or not all(_stays_inside(file.path) for file in content.files):
         return None
-    document: dict[str, Any] = msgspec.json.decode(text)
     return document
 
 

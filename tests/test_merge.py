@@ -267,6 +267,15 @@ def test_a_list_that_is_none_is_not_believed(
         convert(samples / "rmsnorm" / "naive", out=part, run="r", to="kineto", force=True)
 
 
+def test_a_list_that_is_not_text_is_not_believed(one_rank: Path, tmp_path: Path) -> None:
+    """Also where the bytes stand in a key that no list has."""
+    part = with_list(one_rank, tmp_path / "part", unknown="?")
+    listing = part / "r.json"
+    listing.write_bytes(listing.read_bytes().replace(b"unknown", b"\xff"))
+    (merged,) = merge(part, out=tmp_path / "merged")
+    assert {file.target for file in merged.written} == set(TARGETS)
+
+
 def test_a_file_that_is_shorter_than_listed_is_refused(one_rank: Path, tmp_path: Path) -> None:
     """Its last packet would swallow the beginning of the next rank's."""
     part = with_list(one_rank, tmp_path / "part")
