@@ -29,6 +29,7 @@ lint: $(VENV)/tests.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/tests.stamp
 	$(BIN)/ruff check --fix .

@@ -10,22 +10,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from neuron_tb.converters import workers as pool
-from neuron_tb.converters.capture import Found
+from neuron_tb.converters.captures.capture import Found
+from neuron_tb.converters.captures.units import Unit, units_of
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import FOUND_ANEW
 from neuron_tb.converters.load import Progress, find_all, load
-from neuron_tb.converters.manifest import Manifest
-from neuron_tb.converters.merge import Results, join
-from neuron_tb.converters.output import own_mark, refuse_overwrite, remove_leftovers
-from neuron_tb.converters.ranks import Unit, only_ranks, units_of
-from neuron_tb.converters.readers import bounds
-from neuron_tb.converters.remote import local_destination
-from neuron_tb.converters.targets import TARGETS, run_name, target_names
-from neuron_tb.converters.unit import Result, Task, findings_of, write_all
+from neuron_tb.converters.readers.json import bounds
+from neuron_tb.converters.running import workers as pool
+from neuron_tb.converters.running.manifest import Manifest
+from neuron_tb.converters.running.merge import Results, join
+from neuron_tb.converters.running.unit import Result, Task, findings_of, write_all
+from neuron_tb.converters.running.upload import local_destination
+from neuron_tb.converters.selection.filters import Filters
+from neuron_tb.converters.selection.ranks import only_ranks
+from neuron_tb.converters.storage.output import own_mark, refuse_overwrite, remove_leftovers
 from neuron_tb.converters.writers import Destination, Written
+from neuron_tb.converters.writers.targets import TARGETS, run_name, target_names
 
 __all__ = ["TARGETS", "Conversion", "convert", "run_name"]
 

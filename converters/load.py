@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from neuron_tb.converters.busy import report_overlapping_work
-from neuron_tb.converters.capture import Capture, Found, find
-from neuron_tb.converters.device_profiles import add_device_profiles, read_profiles
+from neuron_tb.converters.captures.capture import Capture, Found
+from neuron_tb.converters.captures.find import find
+from neuron_tb.converters.captures.neffs import report_absent
+from neuron_tb.converters.captures.raw import give_profiles
+from neuron_tb.converters.captures.remote import local_source
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.framework_mapping import add_mappings
-from neuron_tb.converters.matching import match_processes
-from neuron_tb.converters.neffs import report_absent
-from neuron_tb.converters.ranks import only_ranks
-from neuron_tb.converters.raw import give_profiles
-from neuron_tb.converters.readers import KINETO, Format, read_source
-from neuron_tb.converters.remote import local_source
-from neuron_tb.converters.trace import Device, Role, Trace, TrackKind, merge
+from neuron_tb.converters.links import link
+from neuron_tb.converters.links.overlaps import report_overlapping_work
+from neuron_tb.converters.model import Device, Role, Trace, TrackKind, merge
+from neuron_tb.converters.placing.device_profiles import (
+    add_device_profiles,
+    profiles_of,
+    read_profiles,
+)
+from neuron_tb.converters.placing.framework_mapping import add_mappings
+from neuron_tb.converters.placing.processes import match_processes
+from neuron_tb.converters.readers import KINETO, Format, read_device_facts, read_source
+from neuron_tb.converters.selection.apply import apply
+from neuron_tb.converters.selection.filters import Filters
+from neuron_tb.converters.selection.ranks import only_ranks
 
 Progress = Callable[[str], None]
 """Called with a short text before each stage of long work."""
@@ -38,11 +46,11 @@ def load(
 
     A source is a trace file, a capture directory ``<instance>_pid_<pid>/<timestamp>/``, or a
     directory that holds any number of them; all sources of one call make one run. It may be a
-    URL (:mod:`neuron_tb.converters.remote`).
+    URL (:mod:`neuron_tb.converters.captures.remote`).
     ``steps_from`` names the annotation that marks steps (default ``ProfilerStep#N``).
     ``instructions``: single instructions, DMA packets and semaphores of device profiles too.
 
-    ``filters``: the part of the capture to keep (:mod:`neuron_tb.converters.filters`).
+    ``filters``: the part of the capture to keep (:mod:`neuron_tb.converters.selection.filters`).
 
     Raises NeuronTbError, with one plain sentence, when nothing can be read.
     """
@@ -62,9 +70,33 @@ def load(
     add_mappings(trace, found)
     _report_capture(found, trace)
     say("linking operators and device work")
+    link(trace)
     trace.findings.extend(trace.links.findings)
     report_overlapping_work(trace)
-    return filters.apply(trace) if filters is not None else trace
+    return apply(filters, trace) if filters is not None else trace
+
+
+def device_facts(source: str | Path | Trace, findings: Findings) -> list[dict[str, Any]]:
+    """What every device profile of a source says of itself, without its rows.
+
+    The keys are those of :func:`.device.facts.facts_of`; a profile that cannot be read is a
+    finding. Raises NeuronTbError when none can.
+    """
+    if isinstance(source, Trace):
+        return profiles_of(source)
+    found: list[dict[str, Any]] = []
+    failures: list[str] = []
+    for capture in find([local_source(source)]).captures:
+        for path in capture.device:
+            try:
+                found.append(read_device_facts(path, capture.context(path)))
+            except NeuronTbError as error:
+                failures.append(str(error))
+    if failures and not found:
+        raise NeuronTbError(failures[0])
+    for sentence in failures:
+        findings.add("file_unreadable", sentence)
+    return found
 
 
 def find_all(sources: Sequence[str | Path | Found]) -> Found:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from neuron_tb.converters.convert import Conversion, convert
     from neuron_tb.converters.errors import NeuronTbError
     from neuron_tb.converters.load import load
-    from neuron_tb.converters.trace import Trace
+    from neuron_tb.converters.model import Trace
     from neuron_tb.profiler.patches import disable, enable, enabled
 
 __all__ = [
@@ -49,7 +49,7 @@ _HOMES = {
     "NeuronTbError": "neuron_tb.converters.errors",
     "Roofline": "neuron_tb.analysis.roofline",
     "Summary": "neuron_tb.analysis.summary",
-    "Trace": "neuron_tb.converters.trace",
+    "Trace": "neuron_tb.converters.model.trace",
     "compare": "neuron_tb.analysis.comparison",
     "convert": "neuron_tb.converters.convert",
     "disable": "neuron_tb.profiler.patches",

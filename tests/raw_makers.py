@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from neuron_tb.converters.readers import ntrace_types
-from neuron_tb.converters.readers.runtime_events import PHASES
-from neuron_tb.converters.wire import encode_field, encode_varint
+from neuron_tb.converters.readers.neuron.runtime_events import PHASES
+from neuron_tb.converters.readers.ntrace import types as ntrace_types
+from neuron_tb.converters.writers.wire import encode_field, encode_varint
 from tests.makers import BASE_NS, HOST, PID, Event
 
 Numbering = Literal["A", "B"]

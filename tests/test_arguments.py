@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_tb.converters.arguments import Arguments
+from neuron_tb.converters.model.arguments import Arguments
 
 PIECES = [b'{"a":1}', b"", b'{"b":2}{"c":3}', b"{}"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from neuron_tb.converters.capture import default_name, find
+from neuron_tb.converters.captures.find import default_name, find
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Role
+from neuron_tb.converters.model import Role
 from tests.makers import HOST, execution, operator, system_row, write_json, write_kineto
 
 SESSION = "1759300074000000000"

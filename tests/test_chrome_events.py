@@ -12,8 +12,8 @@ import pytest
 
 from neuron_tb.converters.convert import TARGETS, convert
 from neuron_tb.converters.load import load
+from neuron_tb.converters.model import ClockKind, Role, Trace, TrackKind
 from neuron_tb.converters.readers import read_file
-from neuron_tb.converters.trace import ClockKind, Role, Trace, TrackKind
 from tests.makers import BASE_NS, PID, complete, kernel, launch, operator, write_json, write_kineto
 
 

@@ -16,11 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.readers import chunks as chunks_module
-from neuron_tb.converters.readers import kineto_json, mapped, read_file
-from neuron_tb.converters.readers.chrome_events import places
-from neuron_tb.converters.readers.chunks import Listing, chunks
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.readers import read_file
+from neuron_tb.converters.readers.json import chunks as chunks_module
+from neuron_tb.converters.readers.json import mapped
+from neuron_tb.converters.readers.json.chunks import Listing, chunks
+from neuron_tb.converters.readers.kineto import rows as kineto_rows
+from neuron_tb.converters.readers.kineto.events import places
 from tests.makers import kernel, launch, operator, step, window, write_kineto
 
 LOOK_LIKE_ENDS = [
@@ -184,7 +186,7 @@ def test_a_file_reads_the_same_in_pieces_of_any_size(
 
 @pytest.fixture
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_json, "may_fork", lambda size: True)
+    monkeypatch.setattr(kineto_rows, "may_fork", lambda size: True)
 
 
 @pytest.mark.usefixtures("two_processes")
@@ -203,7 +205,7 @@ def test_two_processes_read_what_one_reads(
     path = write_kineto(tmp_path / "t.json", events, **top)
     found = contents(read_file(path))
     with monkeypatch.context() as patch:
-        patch.setattr(kineto_json, "may_fork", lambda size: False)
+        patch.setattr(kineto_rows, "may_fork", lambda size: False)
         assert contents(read_file(path)) == found
 
 
@@ -222,7 +224,7 @@ def test_a_second_process_that_dies_is_no_loss(
 ) -> None:
     path = write_kineto(tmp_path / "t.json", many_shapes())
     before = contents(read_file(path))
-    monkeypatch.setattr(kineto_json._Reader, "_half", lambda self, listing: os._exit(3))
+    monkeypatch.setattr(kineto_rows.RowReader, "_half", lambda self, listing: os._exit(3))
     assert contents(read_file(path)) == before
 
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from neuron_tb.commands import main
 from neuron_tb.commands.common import Size
-from neuron_tb.converters.output import own_mark
-from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.json import bounds
+from neuron_tb.converters.storage.output import own_mark
 from neuron_tb.overview import help_text
 from tests.makers import operator, write_kineto
 

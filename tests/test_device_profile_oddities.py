@@ -20,8 +20,8 @@ from neuron_tb.analysis.roofline import roofline
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
 from neuron_tb.converters.readers import read_device_profile
-from neuron_tb.converters.readers.device_names import ROW_TABLES
-from neuron_tb.converters.readers.document import Context
+from neuron_tb.converters.readers.context import Context
+from neuron_tb.converters.readers.device.names import ROW_TABLES
 from tests.device_makers import metadata, summary, tables, write_tables
 from tests.makers import write_json
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.capture import find
+from neuron_tb.converters.captures.find import find
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
+from neuron_tb.converters.model import ClockKind, Role, Trace, TrackKind
+from neuron_tb.converters.model.hardware import engine_name
 from neuron_tb.converters.readers import read_device_profile
-from neuron_tb.converters.readers.device_schema import engine_name
-from neuron_tb.converters.readers.document import Context
-from neuron_tb.converters.trace import ClockKind, Role, Trace, TrackKind
+from neuron_tb.converters.readers.context import Context
 from tests.device_makers import (
     ACTIVE,
     NAME,

@@ -13,9 +13,9 @@ from neuron_tb.checks import perfetto as perfetto_check
 from neuron_tb.checks import xprof as xprof_check
 from neuron_tb.converters.convert import convert
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Role, Trace
+from neuron_tb.converters.model import Role, Trace
+from neuron_tb.converters.selection.filters import Filters
 from tests.device_makers import (
     FIRST_HW_NS,
     NAME,

@@ -7,8 +7,8 @@ from pathlib import Path
 from neuron_tb.checks import xprof as xprof_check
 from neuron_tb.converters.convert import convert
 from neuron_tb.converters.load import load
-from neuron_tb.converters.merge import merge
-from neuron_tb.converters.trace import Role
+from neuron_tb.converters.model import Role
+from neuron_tb.converters.running.merge import merge
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.device_makers import span, write_tables

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.arguments import Arguments
-from neuron_tb.converters.trace import StringTable
+from neuron_tb.converters.model import StringTable
+from neuron_tb.converters.model.arguments import Arguments
 from neuron_tb.converters.writers.edits import Edits
 from tests.test_members import layouts, values
 

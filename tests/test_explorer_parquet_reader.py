@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.links import LinkKind
 from neuron_tb.converters.load import load
+from neuron_tb.converters.model import LinkKind, Trace
 from neuron_tb.converters.readers import read_file
-from neuron_tb.converters.trace import Trace
 from tests.makers import BASE_NS, HOST, PID, operator, write_json, write_kineto
 
 

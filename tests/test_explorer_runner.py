@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron_tb.converters import explorer
+from neuron_tb.converters.captures import explorer
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
 from tests.explorer_on_path import calls, install, write_raw_capture

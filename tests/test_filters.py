@@ -13,9 +13,8 @@ import neuron_tb
 from neuron_tb.commands import main
 from neuron_tb.converters.convert import convert
 from neuron_tb.converters.errors import NeuronTbError, NothingLeftError
-from neuron_tb.converters.filters import Filters
-from neuron_tb.converters.links import LinkKind
-from neuron_tb.converters.trace import NONE, Role, Trace
+from neuron_tb.converters.model import NONE, LinkKind, Role, Trace
+from neuron_tb.converters.selection.filters import Filters
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.test_merge import assert_same

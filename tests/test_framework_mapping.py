@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from neuron_tb.converters.links import LinkKind
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import LinkKind, Trace
 from tests.makers import HOST, PID, Event, execution, operator, system_row, write_json, write_kineto
 
 WORKER = 9

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from neuron_tb.commands import main
-from neuron_tb.converters.capture import find
+from neuron_tb.converters.captures.find import find
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Trace
 from tests.makers import BASE_NS, execution, operator, system_row, write_json, write_kineto
 
 SESSION = "1759300074000000000"

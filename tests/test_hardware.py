@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.hardware import INSTANCE_TYPES, chip_of, peaks_per_logical_core
+from neuron_tb.converters.model.hardware import INSTANCE_TYPES, chip_of, peaks_per_logical_core
 
 
 def test_a_logical_core_of_trainium2_joins_two_of_eight_physical_ones() -> None:

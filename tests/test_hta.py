@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from neuron_tb.checks import kineto as kineto_check
-from neuron_tb.converters.lanes import union_length
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Trace
-from neuron_tb.converters.writers import Destination, kineto
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.model.lanes import union_length
+from neuron_tb.converters.writers import Destination
+from neuron_tb.converters.writers.kineto import write as kineto
 from tests.makers import kernel, operator, write_kineto
 
 pytest.importorskip("hta", reason="needs HolisticTraceAnalysis (extra test)")

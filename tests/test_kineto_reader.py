@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.links import link
 from neuron_tb.converters.load import load
-from neuron_tb.converters.readers import bounds, read_file
-from neuron_tb.converters.readers.columns import integer, nanoseconds
-from neuron_tb.converters.trace import NONE, ClockKind, Role, Trace, TrackKind
+from neuron_tb.converters.model import NONE, ClockKind, Role, Trace, TrackKind
+from neuron_tb.converters.model.numbers import integer
+from neuron_tb.converters.readers import read_file
+from neuron_tb.converters.readers.json import bounds
+from neuron_tb.converters.readers.values import nanoseconds
 from tests.makers import (
     BASE_NS,
     PID,
@@ -268,7 +271,7 @@ def test_order_of_events_in_the_file_does_not_matter(tmp_path: Path) -> None:
         return sorted(zip(names(trace), s.start_ns, s.duration_ns, s.role, strict=True))
 
     assert rows(forward) == rows(backward)
-    assert (forward.executions.start_ns == backward.executions.start_ns).all()
+    assert (link(forward).executions.start_ns == link(backward).executions.start_ns).all()
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,17 @@ from neuron_tb.checks import kineto as kineto_check
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
-from neuron_tb.converters.ragged import Ragged
-from neuron_tb.converters.trace import Clock, ClockKind, Process, Trace
-from neuron_tb.converters.writers import Destination, Written, kineto
+from neuron_tb.converters.model import Clock, ClockKind, Process, Trace
+from neuron_tb.converters.model.ragged import Ragged
+from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import (
     Places,
     base_that_keeps_nanoseconds,
     event_file,
     microseconds,
 )
-from neuron_tb.converters.writers.cuda_words import Kind, collective, transfer_name
+from neuron_tb.converters.writers.cuda.words import Kind, collective, transfer_name
+from neuron_tb.converters.writers.kineto import write as kineto
 from tests.makers import (
     BASE_NS,
     HOST,

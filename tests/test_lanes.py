@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.lanes import (
+from neuron_tb.converters.model import NONE
+from neuron_tb.converters.model.lanes import (
     in_order_of_time,
     innermost_around,
     lay_out,
     self_time,
     union_length,
 )
-from neuron_tb.converters.trace import NONE
 
 Slice = tuple[int, int, int]
 """(track, start, duration)"""

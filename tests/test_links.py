@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuron_tb
-from neuron_tb.converters.links import Executions, LinkKind, Source, identifiers
+from neuron_tb.converters.links import identifiers
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import NONE, Trace
+from neuron_tb.converters.model import NONE, Executions, LinkKind, Source, Trace
 from tests.makers import (
     HOST,
     PID,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.members import Members, members
+from neuron_tb.converters.model.members import Members, members
 
 keys = st.sampled_from(
     ["a", "b", "External id", "Ev Idx", ":", ",", ", ", "k" * 40, "k" * 41, "", "é", "x:y,", " "]

@@ -22,11 +22,12 @@ from neuron_tb.commands import main
 from neuron_tb.converters.convert import convert
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining import Part
-from neuron_tb.converters.merge import merge
-from neuron_tb.converters.targets import TARGETS
-from neuron_tb.converters.trace import Trace
-from neuron_tb.converters.unit import write_all
+from neuron_tb.converters.links import link
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.running.merge import merge
+from neuron_tb.converters.running.unit import write_all
 from neuron_tb.converters.writers import Destination
+from neuron_tb.converters.writers.targets import TARGETS
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.makers import BASE_NS, complete, kernel, launch, operator, step, write_kineto
@@ -382,7 +383,7 @@ def test_a_rank_can_be_moved_in_time_while_it_is_joined(
     first, second = sorted(cluster.iterdir())[:2]
     convert(first, out=tmp_path / "a", run=RUN)
     convert(second, out=tmp_path / "b", run=RUN)
-    trace = moved(neuron_tb.load(second), later_ns)
+    trace = link(moved(neuron_tb.load(second), later_ns))
     write_all(trace, Destination(tmp_path / "c", RUN), list(TARGETS))
     for name, parts in (("moved", ("a", "b")), ("expected", ("a", "c"))):
         for target in TARGETS.values():

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import neuron_tb
-from neuron_tb.converters.links import Source
+from neuron_tb.converters.model import Source
 from tests.neuron_sim import sim
 
 ROOT = Path(__file__).resolve().parents[1]

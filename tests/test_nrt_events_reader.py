@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neuron_tb.converters.load import load
+from neuron_tb.converters.model import Trace
 from neuron_tb.converters.readers import read_file
-from neuron_tb.converters.trace import Trace
 from tests.makers import BASE_NS, write_json
 
 

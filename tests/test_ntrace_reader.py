@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from neuron_tb.commands import main
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Trace
-from neuron_tb.converters.wire import encode_field, encode_varint
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.writers.wire import encode_field, encode_varint
 from tests.makers import BASE_NS, HOST, PID, Event, operator, write_json, write_kineto
 from tests.raw_makers import (
     INTERNED_FIELD,

@@ -17,7 +17,7 @@ import pytest
 
 from neuron_tb.converters.convert import TARGETS, convert, run_name
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.output import (
+from neuron_tb.converters.storage.output import (
     TEMPORARY,
     remove_leftovers,
     replacing_directory,

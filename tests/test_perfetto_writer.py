@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import neuron_tb
 from neuron_tb.checks.perfetto import check
-from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.trace import (
+from neuron_tb.converters.links import link
+from neuron_tb.converters.model import (
     NONE,
     Clock,
     ClockKind,
@@ -37,7 +37,9 @@ from neuron_tb.converters.trace import (
     TrackKind,
     merge,
 )
-from neuron_tb.converters.writers import Destination, Written, perfetto
+from neuron_tb.converters.model.arguments import Arguments
+from neuron_tb.converters.writers import Destination, Written
+from neuron_tb.converters.writers.perfetto import write as perfetto
 
 from . import makers
 
@@ -158,7 +160,7 @@ def one_device(family: str = "neuron", name: str = "NeuronCore 0") -> Builder:
 
 
 def write(trace: Trace | Builder, out: Path, run: str = "run", **more: Any) -> Written:
-    trace = trace.trace() if isinstance(trace, Builder) else trace
+    trace = link(trace.trace()) if isinstance(trace, Builder) else trace
     written = perfetto.write(trace, Destination(out, run, **more))
     assert len(written) == 1
     return written[0]
@@ -544,7 +546,7 @@ def test_two_hosts_with_one_pid_are_two_processes(tmp_path: Path) -> None:
     first, second = (Builder(host, 501, None) for host in ("hostA", "hostB"))
     for builder in (first, second):
         builder.slice(builder.track(), 0, 1)
-    replay = replayed(merge("both", [first.trace(), second.trace()]), tmp_path)
+    replay = replayed(link(merge("both", [first.trace(), second.trace()])), tmp_path)
     processes = [d.process for d in replay.descriptors.values() if d.HasField("process")]
     assert {p.process_name for p in processes} == {"hostA pid 501", "hostB pid 501"}
     assert len({p.pid for p in processes}) == 2
@@ -569,7 +571,7 @@ def test_processes_stand_in_order_of_rank_and_the_main_thread_first(tmp_path: Pa
             for number in range(3 if tid == 10 else 1):
                 builder.slice(track, number, 1)
         traces.append(builder.trace())
-    replay = replayed(merge("both", traces), tmp_path)
+    replay = replayed(link(merge("both", traces)), tmp_path)
     assert replay.descriptors[0].process_ordering == replay.descriptors[0].thread_ordering == 1
     processes = sorted(
         (d for d in replay.descriptors.values() if d.HasField("process")),
@@ -755,7 +757,7 @@ def test_times_of_an_unknown_origin_claim_no_real_time(tmp_path: Path) -> None:
 
 
 def test_findings_counts_and_sources_are_stored_in_the_file(tmp_path: Path) -> None:
-    trace = one_thread((0, 10), (5, 10)).trace()
+    trace = link(one_thread((0, 10), (5, 10)).trace())
     trace.findings.add("events_dropped", "the source dropped events", 12)
     trace.sources.append("/home/somebody/secret/captures/i-0_pid_1/1/trace.json")
     trace.metadata.append({"distributedInfo": {"rank": 0}})

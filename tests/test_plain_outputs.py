@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neuron_tb.converters import ragged
 from neuron_tb.converters.load import load
-from neuron_tb.converters.members import Members
-from neuron_tb.converters.trace import Trace
-from neuron_tb.converters.writers import (
-    Destination,
-    edits,
-    kineto,
-    perfetto,
-    perfetto_annotations,
-    torch_tb,
+from neuron_tb.converters.model import Trace, ragged
+from neuron_tb.converters.model.members import Members
+from neuron_tb.converters.writers import Destination, edits
+from neuron_tb.converters.writers.kineto import write as kineto
+from neuron_tb.converters.writers.perfetto import (
+    annotations as perfetto_annotations,
 )
+from neuron_tb.converters.writers.perfetto import (
+    write as perfetto,
+)
+from neuron_tb.converters.writers.torch_tb import write as torch_tb
 from tests.makers import PID, write_kineto
 
 CASES = os.environ.get("NEURON_TB_CASES")

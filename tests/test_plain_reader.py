@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import generate
-from neuron_tb.converters.readers import chunks, read_file
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.readers import read_file
+from neuron_tb.converters.readers.json import chunks
 from tests import plain_reader
 from tests.plain_reader import PlainSlice, fixed_form, kineto_slices, system_rows
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters.arguments import Arguments
-from neuron_tb.converters.ragged import Ragged, decimals, distinct_rows, joined, stacked
+from neuron_tb.converters.model.arguments import Arguments
+from neuron_tb.converters.model.ragged import Ragged, decimals, distinct_rows, joined, stacked
 
 few = settings(max_examples=100, deadline=None)
 texts = st.lists(st.binary(max_size=12), max_size=8)

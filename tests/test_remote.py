@@ -15,7 +15,7 @@ import neuron_tb
 from neuron_tb.commands import main
 from neuron_tb.converters.convert import convert
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.merge import merge
+from neuron_tb.converters.running.merge import merge
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.makers import operator, step, write_kineto

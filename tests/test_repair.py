@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import neuron_tb
 from neuron_tb import NeuronTbError
-from neuron_tb.converters.readers import bounds
-from neuron_tb.converters.readers.document import Document, open_document
+from neuron_tb.converters.readers.json import bounds
+from neuron_tb.converters.readers.json.document import Document, open_document
 from tests.makers import BASE_NS, complete, operator, system_row
 
 BEFORE = operator("aten::before", 1, 2, 1)

@@ -16,8 +16,9 @@ import pytest
 from neuron_tb.checks import torch_tb as torch_tb_check
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Trace
-from neuron_tb.converters.writers import Destination, Written, torch_tb
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.writers import Destination, Written
+from neuron_tb.converters.writers.torch_tb import write as torch_tb
 from tests.makers import (
     BASE_NS,
     HOST,

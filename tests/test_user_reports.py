@@ -18,7 +18,7 @@ from neuron_tb.commands import main
 from neuron_tb.converters.convert import TARGETS, convert
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import ClockKind, Role, Trace
+from neuron_tb.converters.model import ClockKind, Role, Trace
 from tests.makers import (
     BASE_NS,
     HOST,

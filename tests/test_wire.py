@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuron_tb.converters import wire
-from neuron_tb.converters.ragged import Ragged
-from neuron_tb.converters.wire import Rows
+from neuron_tb.converters.model.ragged import Ragged
+from neuron_tb.converters.writers import wire
+from neuron_tb.converters.writers.wire import Rows
 
 messages = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2",

@@ -15,12 +15,13 @@ import pytest
 from neuron_tb.checks import consumer
 from neuron_tb.checks import xprof as xprof_check
 from neuron_tb.checks.xspace import message_class
-from neuron_tb.converters.arguments import Arguments
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.links import link
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import ClockKind, Counters, Trace, Track, TrackKind
+from neuron_tb.converters.model import ClockKind, Counters, Trace, Track, TrackKind
+from neuron_tb.converters.model.arguments import Arguments
 from neuron_tb.converters.writers import Destination, Written
-from neuron_tb.converters.writers import xprof as xprof_writer
+from neuron_tb.converters.writers.xprof import write as xprof_writer
 from tests.makers import (
     BASE_NS,
     HOST,
@@ -914,7 +915,7 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path, samples: Path) -> N
 
 
 def test_nothing_to_show_is_a_sentence_and_no_directory(tmp_path: Path) -> None:
-    (written,) = write(Trace("empty"), tmp_path)
+    (written,) = write(link(Trace("empty")), tmp_path)
     assert written.path is None
     assert written.skipped
     assert list(tmp_path.iterdir()) == []
@@ -942,8 +943,9 @@ def test_counters_alone_make_a_file(tmp_path: Path) -> None:
         np.array([v for _, v in samples]),
         np.full(3, len(trace.tracks) - 1, np.int32),
     )
-    for name in ("links", "steps", "slice_process", "slice_device"):
+    for name in ("slice_process", "slice_device"):
         trace.__dict__.pop(name, None)
+    link(trace)
     (written,) = write(trace, tmp_path / "out")
     assert written.findings.of_kind("counter_not_finite") == 1
     (curve,) = [e for e in ask([written], "trace_viewer@")["traceEvents"] if e["ph"] == "C"]

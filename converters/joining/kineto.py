@@ -9,10 +9,10 @@ from typing import Any
 from neuron_tb.converters.joining import Identity, Part, reading
 from neuron_tb.converters.joining.files import take
 from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite, slices_of
-from neuron_tb.converters.output import refuse_overwrite, replacing_directory
+from neuron_tb.converters.storage.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.chrome_json import LARGEST_TIME_US
-from neuron_tb.converters.writers.kineto import TARGET, ranks_of, refuse_foreign_files
+from neuron_tb.converters.writers.kineto.write import TARGET, ranks_of, refuse_foreign_files
 
 _BASE = "baseTimeNanoseconds"
 

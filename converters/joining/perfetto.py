@@ -17,15 +17,14 @@ from typing import BinaryIO
 import numpy as np
 
 import neuron_tb
-from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import Identity, Part, reading
 from neuron_tb.converters.joining.fields import Field, fields_of, int_of, varint_at
-from neuron_tb.converters.output import refuse_overwrite, replacing_file
-from neuron_tb.converters.trace import ClockKind
-from neuron_tb.converters.writers import Destination, Written
-from neuron_tb.converters.writers.perfetto import ATTRIBUTE_PREFIX, TARGET
+from neuron_tb.converters.model import ClockKind
+from neuron_tb.converters.storage.output import refuse_overwrite, replacing_file
+from neuron_tb.converters.writers import Destination, Written, wire
+from neuron_tb.converters.writers.perfetto.write import ATTRIBUTE_PREFIX, TARGET
 
 _PACKET, _CLOCKS, _DESCRIPTOR, _ATTRIBUTES, _UUID = 1, 6, 60, 126, 1
 _TIMESTAMP_KEY, _EPOCH_BYTES = 8 << 3, 9

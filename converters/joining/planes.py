@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining.fields import Data, Field, fields_of, int_of, text_of, varint_at
-from neuron_tb.converters.ragged import Ragged
-from neuron_tb.converters.trace import Int64, UInt8
-from neuron_tb.converters.writers.xspace import PICOSECONDS
+from neuron_tb.converters.model import Int64, UInt8
+from neuron_tb.converters.model.ragged import Ragged
+from neuron_tb.converters.writers import wire
+from neuron_tb.converters.writers.xprof.xspace import PICOSECONDS
 
 _EVENTS_AT_ONCE = 1 << 15
 _BUFFER = 1 << 20

@@ -10,9 +10,9 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.joining import Identity, Part
 from neuron_tb.converters.joining.files import take
 from neuron_tb.converters.joining.json_files import head_of, identity_of, rewrite, slices_of
-from neuron_tb.converters.output import refuse_overwrite, replacing_directory
+from neuron_tb.converters.storage.output import refuse_overwrite, replacing_directory
 from neuron_tb.converters.writers import Destination, Written
-from neuron_tb.converters.writers.torch_tb import TARGET, file_names, refuse_foreign_files
+from neuron_tb.converters.writers.torch_tb.write import TARGET, file_names, refuse_foreign_files
 
 _SECOND_NS = 1_000_000_000
 _NAME = re.compile(r"(?P<host>.+)_(?P<pid>\d+)(_rank\d+)?\.(?P<time>\d+)\.pt\.trace\.json\.gz")

@@ -18,7 +18,6 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from neuron_tb.converters import wire
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import Identity, Part, reading
@@ -32,10 +31,12 @@ from neuron_tb.converters.joining.planes import (
     prefix,
     table_pieces,
 )
-from neuron_tb.converters.output import refuse_overwrite, replacing_directory, safe_name
-from neuron_tb.converters.writers import Destination, Written, xspace
-from neuron_tb.converters.writers import xprof_plan as plans
-from neuron_tb.converters.writers.xprof import (
+from neuron_tb.converters.storage.output import refuse_overwrite, replacing_directory, safe_name
+from neuron_tb.converters.writers import Destination, Written, wire
+from neuron_tb.converters.writers.xprof import plan as plans
+from neuron_tb.converters.writers.xprof import xspace
+from neuron_tb.converters.writers.xprof.samples import COUNTER_LINE, MEMORY_LINE
+from neuron_tb.converters.writers.xprof.write import (
     ACCOUNT_PLANE,
     ACCOUNT_PROCESSES,
     ACCOUNT_STEPS,
@@ -49,7 +50,6 @@ from neuron_tb.converters.writers.xprof import (
     TARGET,
     too_long,
 )
-from neuron_tb.converters.writers.xprof_samples import COUNTER_LINE, MEMORY_LINE
 
 _DEVICE = re.compile(r"/device:TPU:\d+")
 _CUSTOM = "/device:CUSTOM:"

@@ -8,38 +8,33 @@ where the counts match. Identifiers are compared within one process only.
 One module per question: which device rows are one execution (``executions``), which call issued
 it (``launches``), which operator that was for (``operators``), which host windows it replaces
 (``windows``), which step it belongs to (``steps``), and what is missing (``report``).
-``identifiers`` looks rows up by number, ``model`` holds the result.
+``identifiers`` looks rows up by number, ``overlaps`` reports work that cannot all be busy time.
 """
 
 from __future__ import annotations
 
 from neuron_tb.converters.links.executions import executions_of
 from neuron_tb.converters.links.launches import EXECUTE_CALLS, find_launches
-from neuron_tb.converters.links.model import Executions, LinkKind, Links, Source
 from neuron_tb.converters.links.operators import find_operators
 from neuron_tb.converters.links.report import report
-from neuron_tb.converters.links.steps import Steps, assign_steps, find_steps
+from neuron_tb.converters.links.steps import assign_steps, find_steps
 from neuron_tb.converters.links.windows import replace_windows
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Links, Trace
 
-__all__ = [
-    "EXECUTE_CALLS",
-    "Executions",
-    "LinkKind",
-    "Links",
-    "Source",
-    "Steps",
-    "find_steps",
-    "link",
-]
+__all__ = ["EXECUTE_CALLS", "find_steps", "link"]
 
 
-def link(trace: Trace) -> Links:
-    """Join every execution of the trace with its runtime call, operator and step."""
+def link(trace: Trace) -> Trace:
+    """Join every execution of the trace with its runtime call, operator and step.
+
+    Sets the trace's ``links`` and returns it.
+    """
+    steps = find_steps(trace)
     executions, of_slice = executions_of(trace)
     if len(executions):
         sequence = find_launches(trace, executions)
         find_operators(trace, executions, sequence)
         replace_windows(trace, executions)
-        assign_steps(trace, executions)
-    return Links(executions, of_slice, report(trace, executions))
+        assign_steps(trace, executions, steps)
+    trace.links = Links(executions, of_slice, steps, report(trace, executions, steps))
+    return trace

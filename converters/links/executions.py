@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.links.model import Executions, Source
-from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
+from neuron_tb.converters.model import NONE, Executions, Int32, Int64, Role, Source, Trace
 
 
 def executions_of(trace: Trace) -> tuple[Executions, Int32]:

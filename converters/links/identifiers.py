@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.trace import NONE, Bools, Int32, Int64
+from neuron_tb.converters.model import NONE, Bools, Int32, Int64
 
 
 class Finder:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.lanes import lay_out
 from neuron_tb.converters.links.identifiers import Finder
-from neuron_tb.converters.links.model import Executions, LinkKind, Source
-from neuron_tb.converters.trace import NONE, Bools, Int32, Int64, Role, Trace, TrackKind
+from neuron_tb.converters.model import (
+    NONE,
+    Bools,
+    Executions,
+    Int32,
+    Int64,
+    LinkKind,
+    Role,
+    Source,
+    Trace,
+    TrackKind,
+)
+from neuron_tb.converters.model.lanes import lay_out
 
 EXECUTE_CALLS = ("nrta_execute_schedule", "nrt_execute")
 """The runtime's calls that each issue one execution."""

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from neuron_tb.converters.lanes import innermost_around
 from neuron_tb.converters.links.identifiers import Finder
-from neuron_tb.converters.links.model import Executions, LinkKind, Source
-from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
+from neuron_tb.converters.model import NONE, Executions, Int32, Int64, LinkKind, Role, Source, Trace
+from neuron_tb.converters.model.lanes import innermost_around
 
 
 def find_operators(trace: Trace, executions: Executions, sequence: Int64) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.links.model import Executions, Source
-from neuron_tb.converters.trace import NONE, Role, Trace
+from neuron_tb.converters.model import NONE, Executions, Role, Source, Steps, Trace
 
 
-def report(trace: Trace, executions: Executions) -> Findings:
+def report(trace: Trace, executions: Executions, steps: Steps) -> Findings:
     """What could not be joined, and what contradicts itself."""
     findings = Findings()
     counted = executions.counted
@@ -36,13 +35,13 @@ def report(trace: Trace, executions: Executions) -> Findings:
         "times are written as they are",
         int(np.count_nonzero(early & counted)),
     )
-    if not trace.steps.implicit:
+    if not steps.implicit:
         findings.add(
             "execution_outside_steps",
             "executions were launched outside every step; they belong to no step",
             int(np.count_nonzero(counted & (executions.step == NONE))),
         )
-    elif len(trace.steps):
+    elif len(steps):
         findings.add(
             "no_steps",
             f"no step is marked ({trace.step_annotation}N); the whole capture is one step "

@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.links.model import Executions
-from neuron_tb.converters.trace import NONE, Columns, Int32, Int64, Role, Trace, column
-
-
-@dataclass(slots=True)
-class Steps(Columns):
-    """Steps of the profiled loop, one row per process and step, in order of (process, start).
-
-    ``process``: position in ``Trace.processes``. ``number``: the N of ``ProfilerStep#N``.
-    ``start_ns``, ``end_ns``: the annotation on the host. ``slice``: the annotation's row, NONE
-    for the one implicit step (number 0, called ``capture``) of a process without annotations.
-    """
-
-    process: Int32 = column(np.int32)
-    number: Int64 = column(np.int64)
-    start_ns: Int64 = column(np.int64)
-    end_ns: Int64 = column(np.int64)
-    slice: Int32 = column(np.int32)
-
-    @property
-    def implicit(self) -> bool:
-        """True when the source marked no step at all."""
-        return bool(np.all(self.slice == NONE))
-
-    def label(self, step: int) -> str:
-        """The step's name for people: its number, or ``capture``."""
-        return "capture" if self.slice[step] == NONE else str(int(self.number[step]))
+from neuron_tb.converters.model import NONE, Executions, Int32, Int64, Role, Steps, Trace
 
 
 def find_steps(trace: Trace) -> Steps:
@@ -91,12 +64,12 @@ def _implicit_steps(trace: Trace) -> Steps:
     return Steps(processes, zeros, start, end, np.full(len(processes), NONE, np.int32))
 
 
-def assign_steps(trace: Trace, executions: Executions) -> None:
+def assign_steps(trace: Trace, executions: Executions, steps: Steps) -> None:
     """A step's device work is what was launched in it; unlaunched work goes by its start."""
     cause = np.where(executions.operator != NONE, executions.operator, executions.slice)
     cause = np.where(executions.launch != NONE, executions.launch, cause)
     process = trace.slice_process[executions.slice]
-    executions.step = step_at(trace.steps, process, trace.slices.start_ns[cause])
+    executions.step = step_at(steps, process, trace.slices.start_ns[cause])
 
 
 def step_at(steps: Steps, process: Int32, time_ns: Int64) -> Int32:

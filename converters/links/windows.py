@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neuron_tb.converters.links.model import Executions, Source
-from neuron_tb.converters.trace import NONE, Trace
+from neuron_tb.converters.model import NONE, Executions, Source, Trace
 
 _EXECUTION = "nc_exec_running"
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.readers.device_names import could_be_device_document
-from neuron_tb.converters.readers.document import Context, Document, open_document
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.readers.context import Context
+from neuron_tb.converters.readers.device.names import could_be_device_document
 from neuron_tb.converters.readers.era import within_one_era
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.readers.json.document import Document, open_document
 
 if TYPE_CHECKING:
-    from neuron_tb.converters.readers.device_tables import DeviceTables
+    from neuron_tb.converters.readers.device.tables import DeviceTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +57,27 @@ def _has(*names: str) -> Callable[[Collection[str]], bool]:
 
 
 KINETO = Format(
-    "kineto_json", "framework trace (Chrome JSON)", system=False, could_be=_has("traceEvents")
+    "kineto.read", "framework trace (Chrome JSON)", system=False, could_be=_has("traceEvents")
 )
 FORMATS = (
-    Format("explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"),
-    Format("ntrace_pb", "raw trace of the Neuron runtime", system=True, suffix=".pb"),
     Format(
-        "system_profile",
+        "neuron.explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"
+    ),
+    Format("ntrace.read", "raw trace of the Neuron runtime", system=True, suffix=".pb"),
+    Format(
+        "neuron.system_profile",
         "Neuron system profile (JSON)",
         system=True,
         could_be=_has("trace_events", "trace_event"),
     ),
     Format(
-        "device_json",
+        "device.json_tables",
         "Neuron device profile (JSON)",
         system=True,
         could_be=could_be_device_document,
     ),
     Format(
-        "nrt_events",
+        "neuron.nrt_events",
         "dump of the Neuron runtime's events (JSON)",
         system=True,
         could_be=_has("events"),
@@ -122,7 +125,7 @@ def read_device_profile(path: Path, context: Context, instructions: bool = False
     The Trace has a relative clock; ``instructions``: single instructions, DMA packets and
     semaphores too. Raises NeuronTbError, with one sentence, when it is none.
     """
-    from neuron_tb.converters.readers.device_profile import read_tables
+    from neuron_tb.converters.readers.device.read import read_tables
 
     tables, findings = _device_tables(path)
     trace = read_tables(tables, context, instructions)
@@ -133,23 +136,23 @@ def read_device_profile(path: Path, context: Context, instructions: bool = False
 def read_device_facts(path: Path, context: Context) -> dict[str, Any]:
     """What a device profile says of itself as a whole, without its rows.
 
-    The keys are those of :func:`.device_facts.facts_of`. Raises NeuronTbError.
+    The keys are those of :func:`.device.facts.facts_of`. Raises NeuronTbError.
     """
-    from neuron_tb.converters.readers.device_facts import facts_of
+    from neuron_tb.converters.readers.device.facts import facts_of
 
     return facts_of(_device_tables(path)[0], context)
 
 
 def _device_tables(path: Path) -> tuple[DeviceTables, Findings]:
-    from neuron_tb.converters.readers import device_json
-    from neuron_tb.converters.readers.device_tables import open_parquet
+    from neuron_tb.converters.readers.device import json_tables
+    from neuron_tb.converters.readers.device.tables import open_parquet
 
     if path.is_dir() or path.suffix == ".parquet":
         return open_parquet(path), Findings()
-    document = device_json.open_loosely(path)
-    if not device_json.sniff(document):
+    document = json_tables.open_loosely(path)
+    if not json_tables.sniff(document):
         raise NeuronTbError(f"{path} holds no table of a device profile that is known here.")
-    return device_json.open_json(document), document.findings
+    return json_tables.open_json(document), document.findings
 
 
 def read_file(path: Path, context: Context | None = None) -> Trace:

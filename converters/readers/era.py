@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neuron_tb.converters.trace import NONE, Bools, Flows, Instants, Int64, Trace
+from neuron_tb.converters.model import NONE, Bools, Flows, Instants, Int64, Trace
 
 LONGEST_NS = 30 * 86_400 * 10**9
 """No capture is longer, and no event."""

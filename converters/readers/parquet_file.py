@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neuron_tb.converters.readers import bounds
+from neuron_tb.converters.readers.json import bounds
 
 # pyarrow 15 and later compare the checksums of pages, where a file has them.
 _CHECKED = {

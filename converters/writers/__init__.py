@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Trace
 
 
 @dataclass(frozen=True, slots=True)

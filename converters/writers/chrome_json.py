@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from neuron_tb import __version__
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.ragged import Ragged, decimals, distinct_rows, joined
-from neuron_tb.converters.trace import Counters, Float64, Int32, Int64, Trace
+from neuron_tb.converters.model import Counters, Float64, Int32, Int64, Trace
+from neuron_tb.converters.model.ragged import Ragged, decimals, distinct_rows, joined
 
 GZIP_LEVEL = 1
 """Default compression: three times as fast as level 6, for files a quarter larger."""

@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.arguments import Arguments
-from neuron_tb.converters.members import Members, members
-from neuron_tb.converters.ragged import Ragged, decimals, distinct_rows, joined, stacked
-from neuron_tb.converters.trace import NONE, Bools, Int32, Int64, StringTable
+from neuron_tb.converters.model import NONE, Bools, Int32, Int64, StringTable
+from neuron_tb.converters.model.arguments import Arguments
+from neuron_tb.converters.model.members import Members, members
+from neuron_tb.converters.model.ragged import Ragged, decimals, distinct_rows, joined, stacked
 
 SOURCE = "source "
 """What stands before a key, category or name that the source had where another one is needed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuron_tb.converters.trace import Role, Trace
+from neuron_tb.converters.model import Role, Trace
 
 
 def why_no_device_time(trace: Trace) -> str | None:

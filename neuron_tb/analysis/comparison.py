@@ -11,10 +11,9 @@ import numpy as np
 
 from neuron_tb.analysis.absence import why_no_device_time
 from neuron_tb.analysis.summary import operator_parents
-from neuron_tb.converters.lanes import union_length
-from neuron_tb.converters.links import Executions, Source
 from neuron_tb.converters.load import Progress, load
-from neuron_tb.converters.trace import NONE, Role, Trace
+from neuron_tb.converters.model import NONE, Executions, Role, Source, Trace
+from neuron_tb.converters.model.lanes import union_length
 
 
 @dataclass(frozen=True, slots=True)

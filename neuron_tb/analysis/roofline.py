@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from neuron_tb.analysis.roofline_figures import Figure, FigureMaker
-from neuron_tb.converters.capture import find
-from neuron_tb.converters.device_profiles import profiles_of
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.hardware import chip_of
-from neuron_tb.converters.readers import read_device_facts
-from neuron_tb.converters.remote import local_source
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.load import device_facts
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.model.hardware import chip_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def roofline(
     if instance_type is not None:
         chip_of(instance_type)
     findings = Findings()
-    found = [facts for source in sources for facts in _facts_in(source, findings)]
+    found = [facts for source in sources for facts in device_facts(source, findings)]
     if not found:
         raise NeuronTbError(
             "no device profile is there, and only that counts FLOPs and bytes: run "
@@ -106,21 +103,3 @@ def roofline(
             core, source = facts["core"], facts["source"]
             profiles.append(Profile(name, source, core, figures, maker.busy(), *maker.verdict()))
     return Roofline(profiles, findings)
-
-
-def _facts_in(source: str | Path | Trace, findings: Findings) -> list[dict[str, Any]]:
-    if isinstance(source, Trace):
-        return profiles_of(source)
-    found: list[dict[str, Any]] = []
-    failures: list[str] = []
-    for capture in find([local_source(source)]).captures:
-        for path in capture.device:
-            try:
-                found.append(read_device_facts(path, capture.context(path)))
-            except NeuronTbError as error:
-                failures.append(str(error))
-    if failures and not found:
-        raise NeuronTbError(failures[0])
-    for sentence in failures:
-        findings.add("file_unreadable", sentence)
-    return found

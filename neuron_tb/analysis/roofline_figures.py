@@ -16,10 +16,8 @@ from typing import Any
 
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.hardware import SOURCE, Chip, chip_of
-from neuron_tb.converters.percent import scale_between
-from neuron_tb.converters.readers.columns import as_number
-from neuron_tb.converters.readers.device_schema import engine_name
+from neuron_tb.converters.model.hardware import SOURCE, Chip, chip_of, engine_name
+from neuron_tb.converters.model.numbers import as_number, scale_between
 
 COMPUTE_BOUND, MEMORY_BOUND = "compute-bound", "memory-bound"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neuron_tb.analysis.roofline import Profile, Roofline
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.output import replacing_file
+from neuron_tb.converters.storage.output import replacing_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

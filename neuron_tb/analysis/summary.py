@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from neuron_tb.analysis.absence import why_no_device_time
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.lanes import lay_out, self_time, union_length
-from neuron_tb.converters.links import Executions, Source
-from neuron_tb.converters.trace import NONE, Int32, Int64, Role, Trace
+from neuron_tb.converters.model import NONE, Executions, Int32, Int64, Role, Source, Trace
+from neuron_tb.converters.model.lanes import lay_out, self_time, union_length
 
 if TYPE_CHECKING:
     import pandas

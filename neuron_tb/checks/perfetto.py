@@ -23,8 +23,8 @@ from typing import Any
 
 from neuron_tb.checks import Report, View
 from neuron_tb.checks.consumer import answer, ask, installed
-from neuron_tb.converters.writers.perfetto import ATTRIBUTE_PREFIX
-from neuron_tb.converters.writers.perfetto_tracks import COUNTER_GROUP, RUNTIME_GROUP
+from neuron_tb.converters.writers.perfetto.tracks import COUNTER_GROUP, RUNTIME_GROUP
+from neuron_tb.converters.writers.perfetto.write import ATTRIBUTE_PREFIX
 
 TARGET = "perfetto"
 BINARY_VARIABLE = "NEURON_TB_TRACE_PROCESSOR"

@@ -22,7 +22,7 @@ from neuron_tb.commands.common import (
 )
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.load import Progress
-from neuron_tb.converters.manifest import unfinished_runs
+from neuron_tb.converters.running.manifest import unfinished_runs
 
 _CHECKS = {
     "xprof": "neuron_tb.checks.xprof",

@@ -148,7 +148,7 @@ def _local_copy(value: Any) -> Any:
         return tuple(map(_local_copy, value))
     if not isinstance(value, str):
         return value
-    from neuron_tb.converters.remote import local_source
+    from neuron_tb.converters.captures.remote import local_source
 
     return local_source(value)
 
@@ -156,7 +156,7 @@ def _local_copy(value: Any) -> Any:
 def _allowed(max_size: int | None) -> AbstractContextManager[None]:
     if max_size is None:
         return nullcontext()
-    from neuron_tb.converters.readers.bounds import allowed
+    from neuron_tb.converters.readers.json.bounds import allowed
 
     return allowed(max_size)
 

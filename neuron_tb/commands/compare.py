@@ -18,9 +18,9 @@ from neuron_tb.commands.common import (
     print_table,
 )
 from neuron_tb.commands.filtering import filter_options, print_filtered
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
+from neuron_tb.converters.selection.filters import Filters
 
 
 @click.command()

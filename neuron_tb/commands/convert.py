@@ -22,9 +22,9 @@ from neuron_tb.commands.common import (
 )
 from neuron_tb.commands.filtering import filter_options, print_filtered
 from neuron_tb.converters.convert import TARGETS, Conversion, convert
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.workers import ENGINES
+from neuron_tb.converters.running.workers import ENGINES
+from neuron_tb.converters.selection.filters import Filters
 from neuron_tb.converters.writers import Written
 
 _MOST_ROWS = 20

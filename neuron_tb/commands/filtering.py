@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from neuron_tb.converters.filters import Filters
+from neuron_tb.converters.selection.filters import Filters
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -20,15 +20,15 @@ from neuron_tb.commands.common import (
     print_table,
 )
 from neuron_tb.commands.filtering import filter_options, print_filtered
-from neuron_tb.converters.capture import Found, find
-from neuron_tb.converters.device_profiles import profiles_of
+from neuron_tb.converters.captures.capture import Found
+from neuron_tb.converters.captures.find import find
+from neuron_tb.converters.captures.window_manifests import WindowManifest
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.links import LinkKind, Source
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Role, Trace
-from neuron_tb.converters.window_manifests import WindowManifest
+from neuron_tb.converters.model import LinkKind, Role, Source, Trace
+from neuron_tb.converters.placing.device_profiles import profiles_of
+from neuron_tb.converters.selection.filters import Filters
 
 _LISTED = 12
 """Files of a kind that the table names; JSON has all."""

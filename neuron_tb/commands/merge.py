@@ -17,7 +17,7 @@ from neuron_tb.commands.common import (
 )
 from neuron_tb.commands.convert import print_next, print_written, written_as_dicts
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.merge import merge
+from neuron_tb.converters.running.merge import merge
 
 
 @click.command()

@@ -20,10 +20,10 @@ from neuron_tb.commands.common import (
     steps_option,
 )
 from neuron_tb.commands.filtering import filter_options, print_filtered
-from neuron_tb.converters.filters import Filters
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.selection.filters import Filters
 
 _ROWS = 30
 _HEADINGS = {"op": "Operator", "kernel": "Device work", "step": "Step"}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from neuron_tb.converters.explorer import SWITCH as EXPLORER_SWITCH
+from neuron_tb.converters.captures.explorer import SWITCH as EXPLORER_SWITCH
 from neuron_tb.profiler import window as windows
 from neuron_tb.profiler.messages import say, say_once
 from neuron_tb.profiler.paths import sessions_below

@@ -15,7 +15,7 @@ from typing import Any
 
 from neuron_tb.converters.convert import convert, run_name
 from neuron_tb.converters.errors import NeuronTbError
-from neuron_tb.converters.output import TEMPORARY, safe_name
+from neuron_tb.converters.storage.output import TEMPORARY, safe_name
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.profiler
 
-from neuron_tb.profiler import window as windows
+from neuron_tb.profiler import hooks
 from neuron_tb.profiler.options import Options, of_mapping
 from neuron_tb.profiler.patches import in_force, takes_use_cuda
 
@@ -33,38 +33,38 @@ class profile(_Torch):  # type: ignore[misc]  # noqa: N801
             super().__init__(**arguments)
             return
         options = _options(neuron)
-        windows.prepare_arguments(arguments, options, takes_use_cuda=takes_use_cuda())
+        hooks.prepare_arguments(arguments, options, takes_use_cuda=takes_use_cuda())
         super().__init__(**arguments)
-        windows.constructed(self, options)
+        hooks.constructed(self, options)
 
     def prepare_trace(self) -> None:
         """As torch's, with Neuron's configuration."""
-        windows.prepare_trace(self, super().prepare_trace)
+        hooks.prepare_trace(self, super().prepare_trace)
 
     def start_trace(self) -> None:
         """As torch's, after all cores have come to rest."""
-        windows.start_trace(self, super().start_trace)
+        hooks.start_trace(self, super().start_trace)
 
     def stop_trace(self) -> None:
         """As torch's, after all cores have come to rest."""
-        windows.stop_trace(self, super().stop_trace)
+        hooks.stop_trace(self, super().stop_trace)
 
     def step(self) -> None:
         """As torch's."""
-        windows.step(self, super().step)
+        hooks.step(self, super().step)
 
     def stop(self) -> None:
         """As torch's; says so when no step was recorded."""
-        windows.stop(self, super().stop)
+        hooks.stop(self, super().stop)
 
     def export_chrome_trace(self, path: Any, **more: Any) -> None:
         """As torch's, any number of times, with a manifest beside the trace."""
-        windows.export_chrome_trace(self, super().export_chrome_trace, path, **more)
+        hooks.export_chrome_trace(self, super().export_chrome_trace, path, **more)
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
         """As torch's; Neuron's device work stays on."""
         original: Callable[..., None] = super().toggle_collection_dynamic
-        windows.toggle(self, original, enable, activities)
+        hooks.toggle(self, original, enable, activities)
 
 
 def _options(given: Options | Mapping[str, Any] | bool | None) -> Options:

@@ -6,8 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from neuron_tb.converters import explorer
+from neuron_tb.converters.captures import explorer
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers.explorer_commands import PROGRAM
 from neuron_tb.profiler.messages import say_once
 
 
@@ -16,7 +17,7 @@ def make_profile(session: Path, seconds: float) -> bool:
 
     Waits ``seconds`` at most, and not at all where the environment forbids the program.
     """
-    if min(seconds, explorer.limit_seconds()) <= 0 or shutil.which(explorer.PROGRAM) is None:
+    if min(seconds, explorer.limit_seconds()) <= 0 or shutil.which(PROGRAM) is None:
         return False
     if not (session / "ntrace.pb").exists():
         return False

@@ -9,15 +9,13 @@ import socket
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import neuron_tb
 from neuron_tb.profiler.experimental import custom_text
 from neuron_tb.profiler.messages import say_once
 from neuron_tb.profiler.paths import sessions_below
-
-if TYPE_CHECKING:
-    from neuron_tb.profiler.window import Window
+from neuron_tb.profiler.window import Window
 
 SUFFIX = ".neuron.json"
 """Added to the trace's name without .json and .gz."""

@@ -7,14 +7,12 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuron_tb.profiler.explorer import make_profile
 from neuron_tb.profiler.messages import say_once
 from neuron_tb.profiler.paths import sessions_below
-
-if TYPE_CHECKING:
-    from neuron_tb.profiler.window import Window
+from neuron_tb.profiler.window import Window
 
 EXPLORER = "neuron_explorer"
 """The ``activity_type`` of device rows that come from a system profile."""
@@ -63,9 +61,8 @@ def _saved_trace(recording: Any, window: Window) -> Path:
 
 
 def _read(trace_file: Path, sessions: Sequence[Path]) -> list[dict[str, Any]]:
-    from neuron_tb.converters.links import Source
     from neuron_tb.converters.load import load
-    from neuron_tb.converters.trace import NONE
+    from neuron_tb.converters.model import NONE, Source
 
     trace = load(trace_file, *sessions)
     done = trace.executions

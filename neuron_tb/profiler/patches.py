@@ -14,7 +14,7 @@ import torch.autograd.profiler_util
 import torch.profiler.profiler
 from torch.profiler import ProfilerActivity
 
-from neuron_tb.profiler import window as windows
+from neuron_tb.profiler import hooks
 from neuron_tb.profiler.configuration import configured
 from neuron_tb.profiler.cuda_shims import put_in_place
 from neuron_tb.profiler.device import why_not
@@ -22,6 +22,8 @@ from neuron_tb.profiler.experimental import can_pass_text
 from neuron_tb.profiler.names import add_time_names
 from neuron_tb.profiler.options import Options, of_mapping
 from neuron_tb.profiler.paths import capture_directory
+from neuron_tb.profiler.recording import adopt
+from neuron_tb.profiler.window import Window
 
 _Kineto: Any = torch.profiler.profiler._KinetoProfile
 _Profile: Any = torch.profiler.profiler.profile
@@ -175,21 +177,20 @@ def _wrap(owner: Any, name: str) -> None:
 
 def _around_kineto_init(self: Any, original: Callable[..., None], **arguments: Any) -> None:
     options = _State.options or Options()
-    windows.prepare_arguments(arguments, options, takes_use_cuda=True)
+    hooks.prepare_arguments(arguments, options, takes_use_cuda=True)
     original(**arguments)
-    windows.constructed(self, options)
+    hooks.constructed(self, options)
 
 
 def _around_profile_init(self: Any, original: Callable[..., None], **arguments: Any) -> None:
     options = _State.options or Options()
-    windows.prepare_arguments(arguments, options, takes_use_cuda=takes_use_cuda())
+    hooks.prepare_arguments(arguments, options, takes_use_cuda=takes_use_cuda())
     original(**arguments)
 
 
 def _around_autograd_init(
     self: Any, original: Callable[..., None], *positional: Any, **arguments: Any
 ) -> None:
-    from neuron_tb.profiler.recording import adopt
 
     options = _State.options or Options()
     mapped = why_not(options.backend) is None
@@ -197,7 +198,7 @@ def _around_autograd_init(
         _map_legacy_device(arguments, options)
     original(*positional, **arguments)
     if mapped and getattr(self, "use_device", None) == options.backend:
-        adopt(self, windows.Window(options))
+        adopt(self, Window(options))
 
 
 def _map_legacy_device(arguments: dict[str, Any], options: Options) -> None:
@@ -225,12 +226,12 @@ _AROUND: dict[tuple[Any, str], Callable[..., Any]] = {
     (_Kineto, "__init__"): _around_kineto_init,
     (_Profile, "__init__"): _around_profile_init,
     (_Autograd, "__init__"): _around_autograd_init,
-    (_Kineto, "prepare_trace"): windows.prepare_trace,
-    (_Kineto, "start_trace"): windows.start_trace,
-    (_Kineto, "stop_trace"): windows.stop_trace,
-    (_Profile, "step"): windows.step,
-    (_Profile, "stop"): windows.stop,
-    (_Kineto, "export_chrome_trace"): windows.export_chrome_trace,
-    (_Kineto, "toggle_collection_dynamic"): windows.toggle,
+    (_Kineto, "prepare_trace"): hooks.prepare_trace,
+    (_Kineto, "start_trace"): hooks.start_trace,
+    (_Kineto, "stop_trace"): hooks.stop_trace,
+    (_Profile, "step"): hooks.step,
+    (_Profile, "stop"): hooks.stop,
+    (_Kineto, "export_chrome_trace"): hooks.export_chrome_trace,
+    (_Kineto, "toggle_collection_dynamic"): hooks.toggle,
     (_EventList, "supported_export_stacks_metrics"): _around_metrics,
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from neuron_tb.converters.wire import encode_field
+from neuron_tb.converters.writers.wire import encode_field
 
 BASE = 1_767_189_312_000_000_000
 
@@ -254,12 +254,12 @@ def _results() -> list[Seed]:
 
 
 SEEDS: dict[str, Callable[[], list[Seed]]] = {
-    "kineto_json": _chrome_traces,
-    "system_profile": _system_profiles,
-    "nrt_events": _runtime_events,
-    "ntrace_pb": _raw_events,
-    "explorer_parquet": _system_tables,
-    "device_json": _device_json,
+    "kineto.read": _chrome_traces,
+    "neuron.system_profile": _system_profiles,
+    "neuron.nrt_events": _runtime_events,
+    "ntrace.read": _raw_events,
+    "neuron.explorer_parquet": _system_tables,
+    "device.json_tables": _device_json,
     "device_profile": _device_tables,
     "explorer_directory": _system_directory,
     "beside_traces": _beside_traces,

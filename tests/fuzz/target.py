@@ -16,7 +16,7 @@ from types import FrameType
 import neuron_tb
 from neuron_tb import NeuronTbError
 from neuron_tb.analysis.roofline import roofline
-from neuron_tb.converters.merge import merge
+from neuron_tb.converters.running.merge import merge
 
 _SECONDS_PER_MEGABYTE = 5
 _FREE_MEMORY = 200 << 20

@@ -18,8 +18,8 @@ import msgspec
 
 import neuron_tb
 from neuron_tb import NeuronTbError
-from neuron_tb.converters.readers.document import Document, open_document
-from neuron_tb.converters.trace import Trace
+from neuron_tb.converters.model import Trace
+from neuron_tb.converters.readers.json.document import Document, open_document
 from tests.robust.damage import Damaged, damage
 from tests.robust.texts import Text, texts
 

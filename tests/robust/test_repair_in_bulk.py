@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from neuron_tb.converters.readers import read_file
-from neuron_tb.converters.readers.document import open_document
+from neuron_tb.converters.readers.json.document import open_document
 from tests.makers import BASE_NS
 
 DAMAGES = {
