@@ -1,7 +1,8 @@
 """Raw files of the Neuron runtime, written in every form that they may have.
 
-Events are those of the runtime's JSON dump (``tests.test_nrt_events_reader``); attributes become
-text, as the runtime writes them. Synthetic: no such file of a real runtime is public.
+Events are those of the runtime's JSON dump (``tests.readers.neuron.test_nrt_events``);
+attributes become text, as the runtime writes them. Synthetic: no such file of a real runtime is
+public.
 """
 
 from __future__ import annotations

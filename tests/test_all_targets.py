@@ -8,8 +8,8 @@ import pytest
 
 import neuron_tb
 from neuron_tb.commands.check import check_all
+from tests.links.test_link import capture
 from tests.makers import complete, execution, operator, step, system_row
-from tests.test_links import capture
 
 pytestmark = pytest.mark.slow
 

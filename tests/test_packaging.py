@@ -208,7 +208,7 @@ def test_type_checkers_see_the_types(installed: Path) -> None:
         *("--python-executable", python, "user.py"),
         cwd=installed,
     )
-    assert 'Revealed type is "neuron_tb.converters.model.trace.Slices"' in said
+    assert 'Revealed type is "neuron_tb.converters.model.rows.Slices"' in said
 
 
 def test_editable_install_follows_the_links(

@@ -9,7 +9,7 @@ import pytest
 
 import neuron_tb
 from neuron_tb.viewing.perfetto_server import serve_trace
-from tests.test_device_profiles import with_framework
+from tests.placing.test_device_profiles import with_framework
 
 from .conftest import evaluate, require
 from .test_perfetto_ui import query

@@ -1,4 +1,4 @@
-"""converters/wire.py against protobuf's own encoder and decoder."""
+"""converters/writers/wire.py against protobuf's own encoder and decoder."""
 
 from __future__ import annotations
 

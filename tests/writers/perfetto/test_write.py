@@ -40,8 +40,7 @@ from neuron_tb.converters.model import (
 from neuron_tb.converters.model.arguments import Arguments
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.perfetto import write as perfetto
-
-from . import makers
+from tests import makers
 
 messages = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2",

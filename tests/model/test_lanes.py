@@ -1,4 +1,4 @@
-"""converters/lanes.py against a nesting found slice by slice."""
+"""converters/model/lanes.py against a nesting found slice by slice."""
 
 from __future__ import annotations
 

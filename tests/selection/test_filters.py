@@ -17,7 +17,7 @@ from neuron_tb.converters.model import NONE, LinkKind, Role, Trace
 from neuron_tb.converters.selection.filters import Filters
 from tests import decoded
 from tests.cluster import write_cluster
-from tests.test_merge import assert_same
+from tests.running.test_merge import assert_same
 
 
 @pytest.fixture(scope="module")

@@ -306,7 +306,7 @@ def test_the_same_capture_gives_the_same_bytes(samples: Path, tmp_path: Path) ->
 
 
 def test_the_readme_shows_what_the_commands_print(samples: Path) -> None:
-    readme = Path(__file__).parents[1] / "README.md"
+    readme = Path(__file__).parents[2] / "README.md"
     shown = {" ".join(line.split()) for line in readme.read_text().splitlines()}
     folder = samples / "rmsnorm"
     for words in (

@@ -12,8 +12,8 @@ from neuron_tb.converters.running.merge import merge
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.device_makers import span, write_tables
-from tests.test_device_profiles import facts
-from tests.test_merge import RUN, apart, assert_same
+from tests.placing.test_device_profiles import facts
+from tests.running.test_merge import RUN, apart, assert_same
 
 
 def ranks_with_profiles(root: Path) -> Path:

@@ -19,7 +19,7 @@ from neuron_tb.converters.running.merge import merge
 from tests import decoded
 from tests.cluster import write_cluster
 from tests.makers import operator, step, write_kineto
-from tests.test_merge import assert_same
+from tests.running.test_merge import assert_same
 
 fsspec = pytest.importorskip("fsspec")
 

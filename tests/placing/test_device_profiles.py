@@ -29,7 +29,7 @@ from tests.device_makers import (
     write_tables,
 )
 from tests.makers import BASE_NS, HOST, PID, operator, write_json, write_kineto
-from tests.test_device_profile_reader import rows
+from tests.readers.device.test_read import rows
 
 
 def with_system(root: Path, name: str = NAME, system: Any = None, **replaced: Any) -> Path:
@@ -330,7 +330,7 @@ def test_perfetto_has_a_group_per_core_with_engines_and_counters(tmp_path: Path)
 @pytest.mark.slow
 def test_xprof_draws_a_custom_plane_with_a_line_per_engine_and_queue(tmp_path: Path) -> None:
     pytest.importorskip("xprof")
-    from tests.test_xprof_writer import ask
+    from tests.writers.xprof.test_write import ask
 
     source = with_framework(tmp_path / "in")
     result = convert(source, out=tmp_path / "out", to="xprof", run="r", instructions=True)

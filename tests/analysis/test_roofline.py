@@ -211,7 +211,7 @@ def test_the_keys_of_its_json_are_documented(tmp_path: Path) -> None:
         main, ["roofline", str(write_profile(tmp_path)), "--format", "json"]
     )
     document = json.loads(result.output)
-    text = (Path(__file__).parent.parent / "docs" / "json.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
     section = text.split("## `roofline`")[1].split("\n## ")[0]
     (profile,) = document["profiles"]
     keys = {*document, *profile, *profile["figures"], *profile["figures"]["hfu"]}

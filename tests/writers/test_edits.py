@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from neuron_tb.converters.model import StringTable
 from neuron_tb.converters.model.arguments import Arguments
 from neuron_tb.converters.writers.edits import Edits
-from tests.test_members import layouts, values
+from tests.model.test_members import layouts, values
 
 few = settings(max_examples=100, deadline=None)
 keys = st.sampled_from(
