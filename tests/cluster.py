@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from neuron_tb.samples.simulate import (
-    BASE_NS,
-    Core,
-    Process,
-    Tensor,
-    write_system_profile,
-    write_trace,
-)
+from neuron_tb.simulation.files import write_system_profile, write_trace
+from neuron_tb.simulation.process import BASE_NS, Core, Process
+from neuron_tb.simulation.tensors import Tensor
 
 SYNTHETIC = "made up by a test; not a measurement"
 START_NS = BASE_NS + 1_000_000_000_000

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from neuron_tb.simulation.device import sim
 from tests.makers import BASE_NS, HOST, PID
 
-_STAND_IN = Path(__file__).parent / "neuron_sim" / "bin" / "neuron-explorer"
+_STAND_IN = sim.BIN / "neuron-explorer"
 
 
 def install(monkeypatch: pytest.MonkeyPatch, place: Path, **switches: str) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.neuron_sim import build
+from neuron_tb.simulation.device import build
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LEFT_OUT = (".*", "build", "dist", "demo", "*.egg-info", "__pycache__", "node_modules")

@@ -28,7 +28,7 @@ _NOTE = (
 def live(directory: Path) -> Findings:
     """Train, profile and convert into ``directory``. Raises NeuronTbError where that cannot be."""
     # Its package compiles at the first use, and imports torch.
-    from neuron_tb.samples.neuron_sim import build, sim
+    from neuron_tb.simulation.device import build, sim
 
     reason = sim.missing()
     if reason:

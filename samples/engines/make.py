@@ -14,16 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from neuron_tb.samples.simulate import (
-    BASE_NS,
-    Core,
-    Process,
-    Tensor,
-    Thread,
-    nanoseconds,
-    write_system_profile,
-    write_trace,
-)
+from neuron_tb.simulation.files import write_system_profile, write_trace
+from neuron_tb.simulation.process import BASE_NS, Core, Process, Thread, nanoseconds
+from neuron_tb.simulation.tensors import Tensor
 
 SYNTHETIC = "made up; not a measurement"
 HOST = "i-0synthetic0000003"

@@ -15,16 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from neuron_tb.samples.simulate import (
-    BASE_NS,
-    Core,
-    Input,
-    Process,
-    Tensor,
-    Thread,
-    write_system_profile,
-    write_trace,
-)
+from neuron_tb.simulation.files import write_system_profile, write_trace
+from neuron_tb.simulation.process import BASE_NS, Core, Process, Thread
+from neuron_tb.simulation.tensors import Input, Tensor
 
 SYNTHETIC = "re-created from the published table; not a measurement"
 HOST = "i-0synthetic0000001"

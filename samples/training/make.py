@@ -14,18 +14,9 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from neuron_tb.samples.simulate import (
-    BASE_NS,
-    Core,
-    Input,
-    Json,
-    Process,
-    Tensor,
-    Thread,
-    nanoseconds,
-    write_system_profile,
-    write_trace,
-)
+from neuron_tb.simulation.files import write_system_profile, write_trace
+from neuron_tb.simulation.process import BASE_NS, Core, Json, Process, Thread, nanoseconds
+from neuron_tb.simulation.tensors import Input, Tensor
 
 SYNTHETIC = "made up by samples/training/make.py; not a measurement"
 HOST = "i-0synthetic0000002"

@@ -51,7 +51,7 @@ def on_neuron(
     """Run ``scripts/SCRIPT`` in ``place``. ``neuron_tb``: the variable's value; ``run``: what
     stands between Python and the script, such as ``("-m", "neuron_tb", "run")``."""
     pytest.importorskip("torch", reason="the profiler needs torch")
-    from tests.neuron_sim import sim
+    from neuron_tb.simulation.device import sim
 
     reason = sim.missing()
     if reason:

@@ -21,7 +21,7 @@ from torch.profiler import (
 
 def answered(*patterns, **more):
     """What the traces of ``patterns`` hold, beside what the simulated cores did in all windows."""
-    from tests.neuron_sim import sim
+    from neuron_tb.simulation.device import sim
 
     seen = collections.defaultdict(set)
     for path in sorted(p for pattern in patterns for p in Path().glob(pattern)):

@@ -86,7 +86,7 @@ def overhead():
     ``processor``: the thread's processor time that the drop-in adds, as if the device never hid
     any of it; it hardly depends on what else the machine does. ``wall``: what a user waits longer.
     """
-    from tests.neuron_sim import sim
+    from neuron_tb.simulation.device import sim
 
     sim.configure(kernel_us=KERNEL_US, launch_us=0)
     x = torch.ones(8, 8, device="neuron")

@@ -18,7 +18,7 @@ CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 
 
 def simulator():
-    from tests.neuron_sim import sim
+    from neuron_tb.simulation.device import sim
 
     return sim
 

@@ -1,7 +1,8 @@
 """Writes captures that look like TorchNeuron's, from a script of operators and their lengths.
 
 Nothing here measures anything. A script (``rmsnorm/make.py``, ``training/make.py``) says which
-operators ran and how long each took; this module gives every operator its three stages
+operators ran and how long each took; this module
+gives every operator its three stages
 
 1. the framework operator on the host thread (``trace.json``: ``cpu_op``, with its dispatch,
    ``privateuse1_runtime``, and the window that the host saw, ``privateuse1_driver``),
@@ -15,13 +16,13 @@ in the scripts are microseconds, and the same script gives the same bytes on eve
 from __future__ import annotations
 
 import hashlib
-import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from neuron_tb.simulation.tensors import Input, described
 
 Json = dict[str, Any]
 
@@ -34,61 +35,6 @@ _COMPUTE_UNIT, _COLLECTIVES_UNIT = 1, 2  # the upper 16 bits of a sequence id
 def nanoseconds(us: float) -> int:
     """Whole nanoseconds of a length in microseconds."""
     return round(us * 1000)
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """What ``record_shapes`` keeps of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str = "c10::BFloat16"
-
-    @property
-    def strides(self) -> list[int]:
-        """Strides of the contiguous tensor, in elements."""
-        strides = [1]
-        for size in reversed(self.shape[1:]):
-            strides.insert(0, strides[0] * size)
-        return strides if self.shape else []
-
-    @property
-    def bytes(self) -> int:
-        """Size in memory."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count * {"c10::BFloat16": 2, "float": 4, "double": 8}[self.dtype]
-
-
-Input = Tensor | tuple[Tensor, ...] | str
-"""A tensor, a list of tensors, or the text of any other argument ("" for None)."""
-
-
-def _described(inputs: Sequence[Input]) -> Json:
-    """The four arguments that ``record_shapes`` adds to an operator."""
-    kinds: list[str] = []
-    for value in inputs:
-        if isinstance(value, str):
-            kinds.append("" if not value else "ScalarList" if value[0] == "[" else "Scalar")
-        else:
-            kinds.append(value.dtype if isinstance(value, Tensor) else "TensorList")
-
-    def each(of_tensor: str) -> list[Any]:
-        return [
-            []
-            if isinstance(value, str)
-            else list(getattr(value, of_tensor))
-            if isinstance(value, Tensor)
-            else [list(getattr(tensor, of_tensor)) for tensor in value]
-            for value in inputs
-        ]
-
-    return {
-        "Concrete Inputs": [value if isinstance(value, str) else "" for value in inputs],
-        "Input type": kinds,
-        "Input Strides": each("strides"),
-        "Input Dims": each("shape"),
-    }
 
 
 @dataclass(frozen=True)
@@ -337,7 +283,7 @@ class Thread:
         args: Json = {"External id": self.process.next_external_id()}
         if sequence is not None:
             args |= {"Sequence number": sequence, "Fwd thread id": forward_thread}
-        args |= {"Record function id": 0, **(_described(inputs) if inputs else {}), **more}
+        args |= {"Record function id": 0, **(described(inputs) if inputs else {}), **more}
         self._operators.append(args["External id"])
         with self.range(category, name, args) as event:
             yield event
@@ -473,138 +419,3 @@ class Memory:
         event: Json = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]"}
         event |= {"pid": self._process.pid, "tid": thread.tid, "ts": thread.now_ns, "args": args}
         self.events.append(event)
-
-
-# -- files ----------------------------------------------------------------------------------
-
-
-def write_trace(directory: Path, process: Process, synthetic: str, **options: Any) -> Path:
-    """``<instance>_pid_<pid>/<timestamp>/trace.json`` of one process; ``options`` as in Kineto."""
-    name = f"{process.host}_pid_{process.pid}"
-    path = directory / name / str(process.start_ns) / "trace.json"
-    end_ns = max(thread.now_ns for thread in process.threads)
-    events = sorted(process.events, key=lambda e: (e["ts"], -e["dur"]))
-    for number, event in enumerate(e for e in events if e["cat"] in ("cpu_op", "user_annotation")):
-        event["args"]["Ev Idx"] = number
-    events = [
-        *_metadata(process),
-        *events,
-        *process.flows,
-        *sorted(process.memory.events, key=lambda e: e["ts"]),
-        *_spans(process.start_ns, end_ns),
-    ]
-    group: Json = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "neuron:neuron"}
-    group |= {"pg_size": process.world_size, "ranks": list(range(process.world_size))}
-    _write(
-        path,
-        {
-            "schemaVersion": 1,
-            "synthetic": synthetic,
-            "deviceProperties": [],
-            "distributedInfo": {
-                "backend": "neuron",
-                "rank": process.rank,
-                "world_size": process.world_size,
-                "pg_count": 1,
-                "pg_config": [group],
-            },
-            **options,
-            "displayTimeUnit": "ms",
-            "baseTimeNanoseconds": BASE_NS,
-            "traceEvents": [_in_microseconds(event) for event in events],
-            "traceName": "trace.json",
-        },
-    )
-    return path
-
-
-def _metadata(process: Process) -> Iterator[Json]:
-    def of(tid: int, name: str, args: Json) -> Json:
-        event = {"ph": "M", "name": name, "pid": process.pid, "tid": tid}
-        return event | {"ts": process.start_ns, "args": args}
-
-    yield of(0, "process_name", {"name": "python"})
-    yield of(0, "process_labels", {"labels": "CPU"})
-    yield of(0, "process_sort_index", {"sort_index": process.pid})
-    for thread in process.threads:
-        yield of(thread.tid, "thread_name", {"name": f"thread {thread.tid} ({thread.name})"})
-        yield of(thread.tid, "thread_sort_index", {"sort_index": thread.tid})
-
-
-def _spans(start_ns: int, end_ns: int) -> Iterator[Json]:
-    """The recording windows of PyTorch's profiler and of Neuron's, and the end mark."""
-    for name, number in (("PyTorch Profiler", 0), ("__neuron_profiler__", -1)):
-        yield {"ph": "X", "cat": "Trace", "name": f"{name} ({number})", "pid": "Spans"} | {
-            "tid": name,
-            "ts": start_ns,
-            "dur": end_ns - start_ns,
-            "args": {"Op count": 0},
-        }
-    yield {"ph": "M", "name": "process_sort_index", "pid": "Spans", "tid": 0, "ts": start_ns} | {
-        "args": {"sort_index": 536870912}
-    }
-    yield {"ph": "i", "s": "g", "name": "Iteration Start: PyTorch Profiler", "pid": "Traces"} | {
-        "tid": "Trace PyTorch Profiler",
-        "ts": start_ns,
-    }
-    yield {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": end_ns}
-
-
-def _in_microseconds(event: Json) -> Json:
-    times = {"ts": (event["ts"] - BASE_NS) / 1000}
-    if "dur" in event:
-        times["dur"] = event["dur"] / 1000
-    return event | times
-
-
-def write_system_profile(
-    path: Path,
-    processes: Iterable[Process],
-    synthetic: str,
-    *,
-    hbm_bytes: int,
-    documented_spelling: bool = False,
-    samples: dict[str, list[Json]] | None = None,
-) -> Path:
-    """Explorer's ``system_profile.json`` for these processes.
-
-    ``documented_spelling``: as AWS's documents print it (``trace_events``, ``lnc_idx`` as text
-    and a ``group``) instead of as newer files have it (``trace_event``, ``nc_idx``).
-    ``samples``: the lists ``mem_usage``, ``cpu_util`` and ``device_mem_usage``.
-    """
-    samples = samples or {}
-    rows = sorted((r for p in processes for r in p.rows), key=lambda r: r["timestamp"])
-    first = min(r["timestamp"] for r in rows)
-    last = max(r["timestamp"] + r["duration"] for r in rows)
-    if documented_spelling:
-        rows = [r | {"lnc_idx": str(r["lnc_idx"]), "group": "nrt-nc-000"} for r in rows]
-    else:
-        rows = [r | {"nc_idx": r["lnc_idx"]} for r in rows]
-    metadata = {"first_ts_ns": str(first), "last_ts_ns": str(last), "ntff_version": 2}
-    _write(
-        path,
-        {
-            "synthetic": synthetic,
-            "trace_events" if documented_spelling else "trace_event": rows,
-            "mem_usage": samples.get("mem_usage", []),
-            "cpu_util": samples.get("cpu_util", []),
-            "device_mem_usage": samples.get("device_mem_usage", []),
-            "system_profile_metadata": [metadata | {"hbm_capacity_bytes": hbm_bytes}],
-            "device_profile_list": [],
-            "warnings": [],
-        },
-    )
-    return path
-
-
-def _write(path: Path, document: Json) -> None:
-    """JSON with one row per line, so that two versions of a file can be compared."""
-    parts = []
-    for key, value in document.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            lines = ",\n".join(json.dumps(row) for row in value)
-            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
-        else:
-            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(("{\n" + ",\n".join(parts) + "\n}\n").encode())

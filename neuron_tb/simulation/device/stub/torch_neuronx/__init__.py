@@ -17,7 +17,7 @@ __version__ = "0.0+simulated"
 
 
 def _simulator() -> Any:
-    for name in ("tests.neuron_sim", "neuron_sim"):
+    for name in ("neuron_tb.simulation.device", "neuron_sim"):
         if name in sys.modules:
             return importlib.import_module(f"{name}.sim")
     here = Path(__file__).resolve().parents[2]
@@ -46,10 +46,12 @@ def synchronize(device: Any = None) -> None:
 
 
 def is_available() -> bool:
+    """Whether there is a core."""
     return bool(torch.neuron.is_available())
 
 
 def device_count() -> int:
+    """How many logical cores there are."""
     return int(torch.neuron.device_count())
 
 

@@ -22,9 +22,9 @@ import pytest
 
 import neuron_tb
 from neuron_tb.converters.model import Source
-from tests.neuron_sim import sim
+from neuron_tb.simulation.device import sim
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,7 +35,7 @@ _PRELUDE = """
 import json, os, time
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
-from tests.neuron_sim import sim
+from neuron_tb.simulation.device import sim
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 
