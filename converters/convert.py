@@ -16,6 +16,7 @@ from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import FOUND_ANEW
 from neuron_tb.converters.load import Progress, find_all, load
+from neuron_tb.converters.readers import FORMATS
 from neuron_tb.converters.readers.json import bounds
 from neuron_tb.converters.running import workers as pool
 from neuron_tb.converters.running.manifest import Manifest
@@ -103,7 +104,7 @@ def convert(
         say,
     )
     units = units_of(only_ranks(found, plan.filters))
-    count = _workers(units, workers, engine)
+    count = _workers(units, workers, engine, names)
     with local_destination(out, force) as (folder, upload):
         if upload is not None:
             upload.refuse_overwrite(name, names)
@@ -119,16 +120,33 @@ def convert(
         return replace(conversion, written=upload.moved(conversion.written))
 
 
-def _workers(units: Sequence[Unit], wanted: int | None, engine: str) -> int | None:
+def _workers(
+    units: Sequence[Unit], wanted: int | None, engine: str, targets: Sequence[str]
+) -> int | None:
     """How many processes; None to convert everything in this one."""
     if wanted is not None and wanted < 1:
         raise NeuronTbError("--workers takes a number from 1 on.")
     if engine not in pool.ENGINES:
         raise NeuronTbError(f"there is no engine {engine!r}; known are {', '.join(pool.ENGINES)}.")
     asked = wanted is not None or engine != "processes"
-    if len(units) < 2 or (not asked and sum(unit.size for unit in units) < _SMALL):
+    apart = _why_not_apart(targets)
+    if apart is not None and asked:
+        raise NeuronTbError(f"{apart}: convert without --workers and --engine.")
+    small = not asked and sum(unit.size for unit in units) < _SMALL
+    if apart is not None or small or len(units) < 2:
         return None
     return min(len(units), wanted or pool.cores())
+
+
+def _why_not_apart(targets: Sequence[str]) -> str | None:
+    """Why ranks must be converted in this process; None when they need not."""
+    for name in targets:
+        if not TARGETS[name].joiner:
+            return f"results for {name} cannot be joined"
+    for form in FORMATS:
+        if not form.module.startswith("."):
+            return f"other processes do not know the format that {form.module} reads"
+    return None
 
 
 # -- the whole capture as one trace -------------------------------------------------------------

@@ -16,6 +16,7 @@ from neuron_tb.converters.captures.capture import Capture, Found, is_jax_run
 from neuron_tb.converters.captures.gathering import gather
 from neuron_tb.converters.captures.heads import head_of
 from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.readers import format_anywhere
 from neuron_tb.converters.readers.device.names import holds_device_table, is_device_document
 from neuron_tb.converters.readers.explorer_commands import device_command
 
@@ -229,7 +230,8 @@ def _kind(path: Path) -> str:
         return "own" if _OWN_RESULT in head_of(path) else "framework"
     if _ANY_JSON.fullmatch(path.name):
         return "system" if _has_rows_of_a_profile(path) else _kind_by_content(path)
-    return ""
+    known = format_anywhere(path)
+    return "" if known is None else "system" if known.system else "framework"
 
 
 def _kind_by_content(path: Path) -> str:

@@ -1,8 +1,11 @@
-"""One file per input format; this table is the only place that lists them.
+"""Files to Traces: a folder per family of formats; :data:`FORMATS` is the only list of them.
+
+Comes in: a file, or a directory of tables. Goes out: a Trace on the file's own clock. Promise:
+what can be read is read, what cannot is counted, and no reader knows who will write the rows.
 
 A reader of JSON has ``sniff(document) -> bool``, which decides by the document's structure, and
 ``read(document, context) -> Trace``; a reader of another container is known by the container's
-first bytes and has ``read(path, context) -> Trace``.
+first bytes or the end of its name and has ``read(path, context) -> Trace``.
 """
 
 from __future__ import annotations
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
 class Format:
     """An input format: its reader's module, what to call it, and whether it is Neuron's own.
 
-    ``system``: its processes have no framework operators of their own and join those of a
-    framework trace. ``magic``: the first bytes of the container, when it is not JSON.
-    ``suffix``: the end of its file names, where a container has no first bytes of its own.
+    ``module``: relative to this package, or any other that can be imported. ``system``: its
+    processes have no framework operators of their own and join those of a framework trace.
+    ``magic``: the first bytes of the container, when it is not JSON. ``suffix``: the end of its
+    file names, where a container has no first bytes of its own. ``anywhere``: files with that
+    suffix are captures wherever they lie, not only where they are named or stand in AWS's layout.
     ``could_be``: whether a JSON document's top-level keys allow it to be this; what they rule out
     is not even imported.
     """
@@ -44,12 +49,13 @@ class Format:
     system: bool
     magic: bytes = b""
     suffix: str = ""
+    anywhere: bool = False
     could_be: Callable[[Collection[str]], bool] = bool
 
     @property
     def reader(self) -> ModuleType:
         """The module, imported when it is needed."""
-        return import_module(f"{__name__}.{self.module}")
+        return import_module(self.module, __name__)
 
 
 def _has(*names: str) -> Callable[[Collection[str]], bool]:
@@ -57,35 +63,35 @@ def _has(*names: str) -> Callable[[Collection[str]], bool]:
 
 
 KINETO = Format(
-    "kineto.read", "framework trace (Chrome JSON)", system=False, could_be=_has("traceEvents")
+    ".kineto.read", "framework trace (Chrome JSON)", system=False, could_be=_has("traceEvents")
 )
-FORMATS = (
+EXPLORER_TABLES = Format(
+    ".neuron.explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"
+)
+FORMATS = [
+    EXPLORER_TABLES,
+    Format(".ntrace.read", "raw trace of the Neuron runtime", system=True, suffix=".pb"),
     Format(
-        "neuron.explorer_parquet", "Neuron Explorer tables (Parquet)", system=True, magic=b"PAR1"
-    ),
-    Format("ntrace.read", "raw trace of the Neuron runtime", system=True, suffix=".pb"),
-    Format(
-        "neuron.system_profile",
+        ".neuron.system_profile",
         "Neuron system profile (JSON)",
         system=True,
         could_be=_has("trace_events", "trace_event"),
     ),
     Format(
-        "device.json_tables",
+        ".device.json_tables",
         "Neuron device profile (JSON)",
         system=True,
         could_be=could_be_device_document,
     ),
     Format(
-        "neuron.nrt_events",
+        ".neuron.nrt_events",
         "dump of the Neuron runtime's events (JSON)",
         system=True,
         could_be=_has("events"),
     ),
     KINETO,
-)
+]
 """Known containers first, then JSON documents from the most to the least specific."""
-_JSON_FORMATS = tuple(f for f in FORMATS if not f.magic and not f.suffix)
 
 
 @contextmanager
@@ -162,13 +168,19 @@ def read_file(path: Path, context: Context | None = None) -> Trace:
 
 def identify(document: Document) -> Format | None:
     """The format of an opened JSON document, or None."""
-    likely = (f for f in _JSON_FORMATS if document.array or f.could_be(document.keys))
-    return next((f for f in likely if f.reader.sniff(document)), None)
+    of_json = (form for form in FORMATS if not form.magic and not form.suffix)
+    likely = (form for form in of_json if document.array or form.could_be(document.keys))
+    return next((form for form in likely if form.reader.sniff(document)), None)
+
+
+def format_anywhere(path: Path) -> Format | None:
+    """The format that a file has wherever it lies, by its name alone; None for most files."""
+    return next((form for form in FORMATS if form.anywhere and _named(path, form)), None)
 
 
 def _container(path: Path) -> Format | None:
     if path.is_dir():
-        return FORMATS[0]
+        return EXPLORER_TABLES
     try:
         with path.open("rb") as file:
             head = file.read(16)
@@ -182,4 +194,5 @@ def _container(path: Path) -> Format | None:
 
 def _named(path: Path, form: Format) -> bool:
     # XProf's files end so too, and JSON's reader knows what to call them.
-    return path.suffix == form.suffix != "" and not path.name.endswith(".xplane.pb")
+    named = form.suffix != "" and path.name.endswith(form.suffix)
+    return named and not path.name.endswith(".xplane.pb")

@@ -124,7 +124,10 @@ def join(
     written: list[Written] = []
     for target in targets:
         files = [Part(path, movable) for part in parts for path in part.files.get(target, ())]
-        if files:
+        if files and not TARGETS[target].joiner:
+            why = "its files cannot be joined; convert the ranks together"
+            written.append(Written(target, None, skipped=why))
+        elif files:
             joiner: Joiner = import_module(TARGETS[target].joiner).join
             try:
                 written += joiner(files, destination)

@@ -100,7 +100,7 @@ def write_all(trace: Trace, destination: Destination, to: Sequence[str]) -> list
     """Write a trace for every target. Raises NeuronTbError, also for what the system refuses."""
     written: list[Written] = []
     for target in to:
-        write: Writer = import_module(TARGETS[target].module).write
+        write: Writer = import_module(TARGETS[target].writer).write
         give_back()
         try:
             written += write(trace, destination)

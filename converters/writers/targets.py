@@ -12,26 +12,17 @@ from neuron_tb.converters.storage.output import safe_name
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An output format: its modules, where a run lands in OUT, and who opens it.
+    """An output format: where a run lands in OUT, who opens it, and its modules.
 
-    ``module``: writes a trace. ``joiner``: joins files of ranks. ``pattern``: files of a run that
-    a list does not name.
+    ``place``: the run's file or folder. ``writer``: the module whose ``write(trace, destination)``
+    writes a trace. ``joiner``: the module whose ``join(parts, destination)`` joins files of ranks;
+    without one, ranks can only be written together.
     """
 
-    name: str
     place: str
-    files: str
     viewer: str
-
-    @property
-    def module(self) -> str:
-        """The module that writes a trace."""
-        return f"neuron_tb.converters.writers.{self.name}.write"
-
-    @property
-    def joiner(self) -> str:
-        """The module that joins files of ranks."""
-        return f"neuron_tb.converters.joining.{self.name}"
+    writer: str
+    joiner: str = ""
 
     def path(self, out: Path, run: str) -> Path:
         """The file or directory of a run."""
@@ -40,15 +31,31 @@ class Target:
 
 TARGETS = {
     "xprof": Target(
-        "xprof", "plugins/profile/{run}", "*.xplane.pb", "TensorBoard's Profile plugin"
+        "plugins/profile/{run}",
+        "TensorBoard's Profile plugin",
+        "neuron_tb.converters.writers.xprof.write",
+        "neuron_tb.converters.joining.xprof",
     ),
     "torch-tb": Target(
-        "torch_tb", "{run}", "*.pt.trace.json.gz", "TensorBoard's PyTorch Profiler plugin"
+        "{run}",
+        "TensorBoard's PyTorch Profiler plugin",
+        "neuron_tb.converters.writers.torch_tb.write",
+        "neuron_tb.converters.joining.torch_tb",
     ),
-    "kineto": Target("kineto", "kineto/{run}", "*.trace.json.gz", "HTA, TraceLens, Chakra"),
-    "perfetto": Target("perfetto", "perfetto/{run}.pftrace", "", "the Perfetto UI"),
+    "kineto": Target(
+        "kineto/{run}",
+        "HTA, TraceLens, Chakra",
+        "neuron_tb.converters.writers.kineto.write",
+        "neuron_tb.converters.joining.kineto",
+    ),
+    "perfetto": Target(
+        "perfetto/{run}.pftrace",
+        "the Perfetto UI",
+        "neuron_tb.converters.writers.perfetto.write",
+        "neuron_tb.converters.joining.perfetto",
+    ),
 }
-"""Every output format; one is a file in writers/, one in joining/ and a line here."""
+"""Every output format; one is a module in writers/, one in joining/ and an entry here."""
 
 RESERVED_RUNS = ("plugins", "kineto", "perfetto")
 

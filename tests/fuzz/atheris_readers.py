@@ -26,7 +26,7 @@ def main() -> None:
     with atheris.instrument_imports(include=["neuron_tb"]):
         import_module("neuron_tb.converters.load")
         readers = import_module("neuron_tb.converters.readers")
-        known = [form.module for form in readers.FORMATS]
+        known = [form.module.lstrip(".") for form in readers.FORMATS]
         for module in (*known, "json.repair.document", "json.gunzip"):
             import_module(f"neuron_tb.converters.readers.{module}")
         target = import_module("tests.fuzz.target")

@@ -81,7 +81,7 @@ def _join(one: Seed) -> None:
 
 
 def test_every_reader_has_seeds() -> None:
-    assert {known.module for known in FORMATS} <= SEEDS.keys()
+    assert {known.module.lstrip(".") for known in FORMATS} <= SEEDS.keys()
 
 
 @pytest.mark.parametrize("reader", SEEDS)
