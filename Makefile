@@ -17,7 +17,7 @@ WHAT_TO_INSTALL := setup.cfg pyproject.toml constraints.txt
 
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint format matrix robust fuzz bench bench-quick pictures clean
+.PHONY: demo test lint format matrix robust fuzz bench bench-quick pictures docs clean
 
 demo: $(VENV)/viewers.stamp
 	$(BIN)/neuron-tb demo demo/
@@ -30,6 +30,7 @@ lint: $(VENV)/tests.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
 
 format: $(VENV)/tests.stamp
 	$(BIN)/ruff check --fix .
@@ -62,8 +63,12 @@ pictures: $(VENV)/tests.stamp
 	$(BIN)/neuron-tb roofline samples/engines --plot docs/images/roofline.png
 	NEURON_TB_SCREENSHOTS=docs/images $(BIN)/python -m pytest -m browser
 
+# The documentation's site, into site/; a link that leads nowhere is an error.
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) .venv-matrix build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-matrix build dist demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(or $(PYTHON),$(error no Python 3.10 to 3.13 on PATH)) -m venv $(VENV)
@@ -75,6 +80,10 @@ $(VENV)/viewers.stamp: $(BIN)/python $(WHAT_TO_INSTALL)
 
 $(VENV)/bench.stamp: $(VENV)/tests.stamp
 	$(PIP) install -qq --constraint constraints.txt --editable '.[bench]'
+	touch $@
+
+$(VENV)/docs.stamp: $(BIN)/python $(WHAT_TO_INSTALL)
+	$(PIP) install -qq --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 $(VENV)/tests.stamp: $(BIN)/python $(WHAT_TO_INSTALL)

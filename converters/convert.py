@@ -54,7 +54,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a run is made of, and how; ``reading``: keywords of :func:`load`."""
+    """What a run is made of, and how; ``reading``: keywords of ``load``."""
 
     targets: tuple[str, ...]
     reading: dict[str, Any]
@@ -79,9 +79,9 @@ def convert(
     local_rank: int = 0,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Read captures (as :func:`neuron_tb.load`) and write them for viewers below ``out``.
+    """Read captures (as ``neuron_tb.load``) and write them for viewers below ``out``.
 
-    ``to``: ``all`` or names from :data:`TARGETS`. ``run``: the run's name, by default the
+    ``to``: ``all`` or names from ``TARGETS``. ``run``: the run's name, by default the
     capture's own. ``instance_type``: such as ``trn2.48xlarge``; without it no peak figures are
     written. ``instructions``: single instructions of device profiles too. An existing result is
     replaced only with ``force``. ``filters``: the part of the capture to write.

@@ -45,7 +45,7 @@ class Findings:
 
     @classmethod
     def of_dicts(cls, rows: object) -> Findings:
-        """What :meth:`as_dicts` gave, from a file. Raises msgspec.ValidationError for all else."""
+        """What ``as_dicts`` gave, from a file. Raises msgspec.ValidationError for all else."""
         return cls(msgspec.convert(rows, list[Finding]))
 
     def add(self, kind: str, message: str, count: int = 1, where: str | None = None) -> None:

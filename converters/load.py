@@ -46,11 +46,11 @@ def load(
 
     A source is a trace file, a capture directory ``<instance>_pid_<pid>/<timestamp>/``, or a
     directory that holds any number of them; all sources of one call make one run. It may be a
-    URL (:mod:`neuron_tb.converters.captures.remote`).
+    URL (``neuron_tb.converters.captures.remote``).
     ``steps_from`` names the annotation that marks steps (default ``ProfilerStep#N``).
     ``instructions``: single instructions, DMA packets and semaphores of device profiles too.
 
-    ``filters``: the part of the capture to keep (:mod:`neuron_tb.converters.selection.filters`).
+    ``filters``: the part of the capture to keep (``neuron_tb.converters.selection.filters``).
 
     Raises NeuronTbError, with one plain sentence, when nothing can be read.
     """
@@ -79,7 +79,7 @@ def load(
 def device_facts(source: str | Path | Trace, findings: Findings) -> list[dict[str, Any]]:
     """What every device profile of a source says of itself, without its rows.
 
-    The keys are those of :func:`.device.facts.facts_of`; a profile that cannot be read is a
+    The keys are those of ``device.facts.facts_of``; a profile that cannot be read is a
     finding. Raises NeuronTbError when none can.
     """
     if isinstance(source, Trace):

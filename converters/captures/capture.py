@@ -79,7 +79,7 @@ class Capture:
         return [*([] if decoded else self.raw), *(p for p in self.listed if p not in mappings)]
 
     def mappings(self) -> list[Path]:
-        """Files that say which operators an execution ran (:mod:`.framework_mapping`)."""
+        """Files that say which operators an execution ran (``framework_mapping``)."""
         return [p for p in self.listed if _MAPPING.fullmatch(p.name)]
 
     def ntff(self) -> list[Path]:

@@ -2,7 +2,7 @@
 
 Up to SDK 2.33 it writes JSON, later releases Parquet only. It may go on serving pages after it
 has written; it is ended, with all that it started, once its output is whole. Results of
-:func:`explored` are kept in the user's cache, by the capture's files and the program.
+``explored`` are kept in the user's cache, by the capture's files and the program.
 
 Commands: AWS Neuron documentation, "Neuron Explorer".
 """
@@ -58,7 +58,7 @@ def limit_seconds() -> float:
 def explored(capture: Path, say: Callable[[str], None] | None = None) -> Path | None:
     """A directory with the program's output for a capture directory; it must not be changed.
 
-    None where the program is not on the PATH, or :data:`SWITCH` forbids it. Raises
+    None where the program is not on the PATH, or ``SWITCH`` forbids it. Raises
     NeuronTbError, with one sentence, when the program fails.
     """
     program, seconds = shutil.which(PROGRAM), limit_seconds()

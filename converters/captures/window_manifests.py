@@ -1,4 +1,4 @@
-"""The files that :mod:`neuron_tb.profiler` writes beside its traces, ``<trace>.neuron.json``.
+"""The files that ``neuron_tb.profiler`` writes beside its traces, ``<trace>.neuron.json``.
 
 They say which Neuron directory, rank and steps belong to a trace.
 """

@@ -88,7 +88,7 @@ def join(files: Sequence[Part], destination: Destination) -> list[Written]:
 def findings_in(path: Path) -> Findings:
     """What a file says about its capture and itself.
 
-    Raises NeuronTbError as :func:`join`, and for a file that ends inside a packet.
+    Raises NeuronTbError as ``join``, and for a file that ends inside a packet.
     """
     head = _head_of(path)
     with reading(path), path.open("rb") as file:

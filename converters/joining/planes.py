@@ -197,7 +197,7 @@ def prefix(number: int, length: int) -> bytes:
 def moved_events(data: Data, start: int, end: int, later_ns: int) -> Iterator[bytes]:
     """The events of a line with ``later_ns`` added to their offsets.
 
-    They are those of :meth:`xspace.Plane.add_line`: metadata id and offset come first.
+    They are those of ``xspace.Plane.add_line``: metadata id and offset come first.
     """
     for starts, ends in _bounds(data, start, end):
         first, last = int(starts[0]), int(ends[-1])

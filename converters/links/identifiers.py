@@ -96,7 +96,7 @@ def latest_of(candidates: list[NDArray[Any]], queries: list[NDArray[Any]]) -> In
 
 
 def _only_candidates(candidates: list[NDArray[Any]], queries: list[NDArray[Any]]) -> Int32 | None:
-    """The result of :func:`latest_of` where nothing but one key differs and is never repeated."""
+    """The result of ``latest_of`` where nothing but one key differs and is never repeated."""
     pairs = list(zip(candidates[:3], queries[:3], strict=True))
     varying = [(c, q) for c, q in pairs if (c != c[0]).any() or (q != c[0]).any()]
     if len(varying) != 1:

@@ -14,7 +14,7 @@ from neuron_tb.converters.model.lanes import innermost_around
 def find_operators(trace: Trace, executions: Executions, sequence: Int64) -> None:
     """Set every execution's ``operator``, and its ``name`` to that of the operator.
 
-    ``sequence``: what :func:`~neuron_tb.converters.links.launches.find_launches` returned.
+    ``sequence``: what ``neuron_tb.converters.links.launches.find_launches`` returned.
     """
     slices = trace.slices
     operators = np.flatnonzero(trace.roles(Role.OPERATOR))

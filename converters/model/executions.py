@@ -49,11 +49,11 @@ class Executions(Columns):
     """Device work, one row per execution (the two physical cores of LNC2 are one).
 
     ``start_ns``; ``duration_ns``: the length of the union of its device rows. ``device``:
-    position in ``Trace.devices``. ``source``: a :class:`Source`. ``transfer``: copies and
+    position in ``Trace.devices``. ``source``: a ``Source``. ``transfer``: copies and
     fills. ``name``: position in ``Trace.strings`` of the operator's name, or of the row's own
     name when no operator is known. ``slice``: its first device row. ``launch``: the runtime
     call that issued it. ``operator``: the innermost operator around that call. ``launch_link``,
-    ``operator_link``: a :class:`LinkKind` each. ``step``: position in ``Trace.steps``.
+    ``operator_link``: a ``LinkKind`` each. ``step``: position in ``Trace.steps``.
     ``replaced_by``: for a window (or a framework trace's device event beside a system profile),
     the measured execution that takes its place. Rows are in
     order of start; NONE marks what is absent.

@@ -34,7 +34,7 @@ def integer(value: object) -> int:
 
 
 def integers(values: Sequence[object]) -> Int64:
-    """:func:`integer` of every value, shape (n,)."""
+    """``integer`` of every value, shape (n,)."""
     return np.fromiter(
         (v if type(v) is int and -1 < v < 2**63 else integer(v) for v in values),
         np.int64,

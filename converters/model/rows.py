@@ -45,7 +45,7 @@ class Slices(Columns):
 
     ``start_ns``, ``duration_ns``: nanoseconds, duration never negative. ``name``, ``category``:
     positions in ``Trace.strings``. ``track``: position in ``Trace.tracks``. ``role``: a
-    :class:`Role`. ``external_id`` (Kineto's id shared by an operator and its device work),
+    ``Role``. ``external_id`` (Kineto's id shared by an operator and its device work),
     ``correlation`` (runtime call to device row), ``sequence_id`` (Neuron's asynchronous sequence
     number: 16-bit unit, 48-bit counter), ``exec_id`` (one execution of a NeuronCore): NONE when
     absent. ``args_start``, ``args_length``: bytes of ``Trace.arguments`` (length 0: none).
@@ -72,7 +72,7 @@ class Slices(Columns):
 
 @dataclass(slots=True)
 class Instants(Columns):
-    """Points in time: nanoseconds, name, category, track and arguments as in :class:`Slices`."""
+    """Points in time: nanoseconds, name, category, track and arguments as in ``Slices``."""
 
     time_ns: Int64 = column(np.int64)
     name: Int32 = column(np.int32)
@@ -99,7 +99,7 @@ class MemoryEvents(Columns):
     1 CUDA, 20 PrivateUse1). ``device_id``: the device's index, NONE for CPU. ``address``: NONE when
     not reported. ``bytes``: positive for an allocation, negative for a free. ``total_allocated``
     and ``total_reserved``: bytes in use after the event, NONE when not reported. ``track``: the
-    thread it happened on. Arguments as in :class:`Slices`. ``instants`` does not repeat these.
+    thread it happened on. Arguments as in ``Slices``. ``instants`` does not repeat these.
     """
 
     time_ns: Int64 = column(np.int64)

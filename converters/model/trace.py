@@ -81,7 +81,7 @@ class Trace:
     def links(self) -> Links:
         """How device work, runtime calls, operators and steps belong together.
 
-        Found by :func:`neuron_tb.converters.links.link`; ValueError before that.
+        Found by ``neuron_tb.converters.links.link``; ValueError before that.
         """
         if self._links is None:
             raise ValueError(f"the trace {self.name!r} is not linked yet")

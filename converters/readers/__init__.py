@@ -1,4 +1,4 @@
-"""Files to Traces: a folder per family of formats; :data:`FORMATS` is the only list of them.
+"""Files to Traces: a folder per family of formats; ``FORMATS`` is the only list of them.
 
 Comes in: a file, or a directory of tables. Goes out: a Trace on the file's own clock. Promise:
 what can be read is read, what cannot is counted, and no reader knows who will write the rows.
@@ -142,7 +142,7 @@ def read_device_profile(path: Path, context: Context, instructions: bool = False
 def read_device_facts(path: Path, context: Context) -> dict[str, Any]:
     """What a device profile says of itself as a whole, without its rows.
 
-    The keys are those of :func:`.device.facts.facts_of`. Raises NeuronTbError.
+    The keys are those of ``device.facts.facts_of``. Raises NeuronTbError.
     """
     from neuron_tb.converters.readers.device.facts import facts_of
 
@@ -162,7 +162,7 @@ def _device_tables(path: Path) -> tuple[DeviceTables, Findings]:
 
 
 def read_file(path: Path, context: Context | None = None) -> Trace:
-    """The Trace of :func:`read_source`."""
+    """The Trace of ``read_source``."""
     return read_source(path, context)[0]
 
 

@@ -66,7 +66,7 @@ class Manifest:
     def begin(self) -> None:
         """Say that the run is not complete from now on.
 
-        The list of an earlier conversion is kept aside for :meth:`complete`, for a run may be
+        The list of an earlier conversion is kept aside for ``complete``, for a run may be
         written in parts (``--to perfetto`` now and ``--to xprof`` later).
         """
         if self.path.exists() and self.entries() is None:
@@ -83,7 +83,7 @@ class Manifest:
         self.path.unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Nothing was written after all: the run is what it was before :meth:`begin`."""
+        """Nothing was written after all: the run is what it was before ``begin``."""
         mark = document_of(self._unfinished)
         if mark is not None and mark.get("complete"):
             with replacing_file(self.path) as file:

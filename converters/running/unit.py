@@ -27,7 +27,7 @@ from neuron_tb.converters.writers.targets import TARGETS
 class Task:
     """One unit's conversion; everything in it can be sent to another process or machine.
 
-    ``reading``: keywords of :func:`load`. ``rank``: the rank of a process whose files do not tell
+    ``reading``: keywords of ``load``. ``rank``: the rank of a process whose files do not tell
     it. Without ``to`` the unit is only read, for its ``processes``.
     """
 

@@ -128,7 +128,7 @@ class _Slot(threading.Thread):
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """A process that runs :func:`serve`. It is no fork, so that callers may have threads."""
+    """A process that runs ``serve``. It is no fork, so that callers may have threads."""
     root = str(Path(neuron_tb.__file__).absolute().parent.parent)
     paths = [root, os.environ.get("PYTHONPATH", "")]
     environment = {

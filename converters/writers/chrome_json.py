@@ -61,7 +61,7 @@ class EventFile:
         self._skip = len(SEPARATOR) - 1  # no comma before the first event
 
     def add(self, chunks: Iterable[Ragged]) -> None:
-        """Write events, each the text of one JSON object behind a :data:`SEPARATOR`."""
+        """Write events, each the text of one JSON object behind a ``SEPARATOR``."""
         for lines in chunks:
             if len(lines):
                 self._write(lines.view()[self._skip :])

@@ -3,7 +3,7 @@
 Arguments of the source are JSON text that passes through: a change inserts text, it decodes
 nothing. A key that gets another name has ``source `` written before it, a key that is set
 stands at the end of the object. Only arguments that cannot be taken apart, or that already
-have a key of the new name, are decoded, one by one (:meth:`Edits.one`).
+have a key of the new name, are decoded, one by one (``Edits.one``).
 """
 
 from __future__ import annotations

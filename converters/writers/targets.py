@@ -67,7 +67,7 @@ def run_name(text: str) -> str:
 
 
 def target_names(to: str | Sequence[str]) -> list[str]:
-    """``to`` as names of :data:`TARGETS` without repetition. Raises NeuronTbError."""
+    """``to`` as names of ``TARGETS`` without repetition. Raises NeuronTbError."""
     wanted = [to] if isinstance(to, str) else list(to)
     if "all" in wanted:
         return list(TARGETS)

@@ -178,7 +178,7 @@ def message_field(
     """A nested message (or a string field of narrow rows).
 
     ``tail``: bytes per row that belong to the message but follow ``body`` later, through
-    :func:`splice`.
+    ``splice``.
     """
     return side_by_side(length_prefix(number, body, present, tail), _masked(body, present))
 
@@ -200,7 +200,7 @@ def splice(*parts: Rows | Ragged) -> bytes:
 
 
 def joined(*parts: Rows | Ragged) -> Ragged:
-    """Like :func:`splice`, as rows that can become part of something larger."""
+    """Like ``splice``, as rows that can become part of something larger."""
     columns: list[Ragged] = []
     narrow: list[Rows] = []
     for part in parts:

@@ -1,7 +1,7 @@
 """The roofline of device profiles: how much of the hardware a program used, and what bounds it.
 
 Every figure carries its formula and the inputs, or the reason why it is not known; they are
-made in :mod:`.roofline_figures`.
+made in ``roofline_figures``.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class FigureMaker:
         return self._figures
 
     def verdict(self) -> tuple[str | None, str]:
-        """Which bound it is (None where that is not known), and why; after :meth:`figures`."""
+        """Which bound it is (None where that is not known), and why; after ``figures``."""
         intensity, ridge = self._figures["arithmetic_intensity"], self._figures["ridge_point"]
         for figure in (intensity, ridge):
             if figure.value is None:

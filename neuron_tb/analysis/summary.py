@@ -88,7 +88,7 @@ class Summary:
         }
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a data frame with the columns of :class:`Row`."""
+        """The rows as a data frame with the columns of ``Row``."""
         import pandas as pd
 
         rows = [row.as_dict() for row in self.rows]
@@ -96,7 +96,7 @@ class Summary:
         return frame
 
     def to_arrow(self) -> pyarrow.Table:
-        """The rows as an Arrow table with the columns of :class:`Row`."""
+        """The rows as an Arrow table with the columns of ``Row``."""
         import pyarrow as pa
 
         text, number = pa.string(), pa.float64()

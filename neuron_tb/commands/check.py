@@ -32,7 +32,7 @@ _CHECKS = {
 }
 
 
-@click.command()
+@click.command("check")
 @click.argument("out", type=SOURCE)
 @format_option
 @command_options

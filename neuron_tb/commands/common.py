@@ -41,9 +41,9 @@ class _Place(click.ParamType):  # type: ignore[type-arg]
 
 
 SOURCE = _Place()
-"""What a command reads; :func:`command_options` makes URLs local."""
+"""What a command reads; ``command_options`` makes URLs local."""
 DESTINATION = _Place()
-"""Where a command writes; URLs are for :func:`convert` and :func:`merge` to handle."""
+"""Where a command writes; URLs are for ``convert`` and ``merge`` to handle."""
 
 format_option = click.option(
     "--format",

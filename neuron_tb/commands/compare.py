@@ -23,7 +23,7 @@ from neuron_tb.converters.load import load
 from neuron_tb.converters.selection.filters import Filters
 
 
-@click.command()
+@click.command("compare")
 @click.argument("captures", nargs=-1, required=True, type=SOURCE)
 @format_option
 @command_options

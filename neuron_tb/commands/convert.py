@@ -30,7 +30,7 @@ from neuron_tb.converters.writers import Written
 _MOST_ROWS = 20
 
 
-@click.command()
+@click.command("convert")
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @click.option(
     "--to",

@@ -25,7 +25,7 @@ _SOURCE_NOTE = (
 )
 
 
-@click.command()
+@click.command("demo")
 @click.argument("directory", default="neuron-tb-demo", type=LOCAL)
 @click.option(
     "--open/--no-open",

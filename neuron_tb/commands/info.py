@@ -34,7 +34,7 @@ _LISTED = 12
 """Files of a kind that the table names; JSON has all."""
 
 
-@click.command()
+@click.command("info")
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @format_option
 @command_options

@@ -20,7 +20,7 @@ from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.running.merge import merge
 
 
-@click.command()
+@click.command("merge")
 @click.argument("outs", nargs=-1, required=True, type=SOURCE)
 @click.option("-o", "--out", required=True, type=DESTINATION, help="The folder for the joined run.")
 @click.option("--run", metavar="NAME", help="The run's name; by default that of the first folder.")

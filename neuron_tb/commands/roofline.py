@@ -26,7 +26,7 @@ from neuron_tb.converters.findings import Findings
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-@click.command()
+@click.command("roofline")
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @instance_option
 @click.option(

@@ -13,7 +13,9 @@ from neuron_tb.profiler.options import ENVIRONMENT, Options, as_text
 from neuron_tb.profiler.running import run_module, run_script
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @click.option(
     "--device",
     type=click.Choice(["requested", "always"]),

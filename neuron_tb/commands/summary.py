@@ -29,7 +29,7 @@ _ROWS = 30
 _HEADINGS = {"op": "Operator", "kernel": "Device work", "step": "Step"}
 
 
-@click.command()
+@click.command("summary")
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @click.option("--by", type=click.Choice(GROUPINGS), default="op", show_default=True)
 @click.option("--sort-by", type=click.Choice(COLUMNS), help="Order of the rows.")

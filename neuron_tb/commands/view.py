@@ -31,7 +31,7 @@ _SUFFIXES = {
 _TARGETS = {TENSORBOARD: ["xprof", "torch-tb"], PERFETTO: ["perfetto"]}
 
 
-@click.command()
+@click.command("view")
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
 @click.option(
     "--in",

@@ -238,7 +238,7 @@ class _Session:
         return 0
 
     def stop(self) -> int:
-        """End the profile that :meth:`start` began and save its trace."""
+        """End the profile that ``start`` began and save its trace."""
         profile, self._profile = self._profile, None
         if profile is not None:
             profile.stop()

@@ -19,8 +19,8 @@ class profile(_Torch):  # type: ignore[misc]  # noqa: N801
     """``torch.profiler.profile`` that records Neuron where a script asks for another accelerator.
 
     Takes torch's arguments and ``neuron``: None for the options in force (those of
-    :func:`neuron_tb.enable`, else the defaults), a mapping of options, an
-    :class:`~neuron_tb.profiler.options.Options`, or False for plain torch. On a machine with CUDA
+    ``neuron_tb.enable``, else the defaults), a mapping of options, an
+    ``neuron_tb.profiler.options.Options``, or False for plain torch. On a machine with CUDA
     or without Neuron it is torch's class.
     """
 

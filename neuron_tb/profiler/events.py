@@ -178,7 +178,7 @@ def _operators(events: Iterable[Any]) -> dict[int, Any]:
 
 
 def reclassified(events: list[Any]) -> list[Any]:
-    """Events that torch parsed from a :class:`KinetoResult`, windows told from device time.
+    """Events that torch parsed from a ``KinetoResult``, windows told from device time.
 
     To be called before torch builds its tree, which moves kernels between operators.
     """
@@ -218,7 +218,7 @@ def add_executions(
 ) -> None:
     """Add measured executions as device rows, and to the kernels of their operators.
 
-    To be called before torch builds its tree; ``executions`` as :mod:`.measured` gives them.
+    To be called before torch builds its tree; ``executions`` as ``measured`` gives them.
     """
     operators = _operators(events)
     use_device = events[0].use_device if events else None

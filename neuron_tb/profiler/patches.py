@@ -47,7 +47,7 @@ class _State:
 def enable(**options: Any) -> None:
     """Make torch.profiler record Neuron wherever a script asks for CUDA, XPU, MTIA or HPU.
 
-    Takes the fields of :class:`neuron_tb.profiler.options.Options`. Calling it again only changes
+    Takes the fields of ``neuron_tb.profiler.options.Options``. Calling it again only changes
     the options. Profiles on a machine with CUDA or without Neuron stay plain torch's.
     """
     switch_on(of_mapping(options))
@@ -62,7 +62,7 @@ def disable() -> None:
 
 @contextmanager
 def enabled(**options: Any) -> Iterator[None]:
-    """:func:`enable` for a while; what was in force before comes back."""
+    """``enable`` for a while; what was in force before comes back."""
     before = _State.options
     enable(**options)
     try:
@@ -75,12 +75,12 @@ def enabled(**options: Any) -> Iterator[None]:
 
 
 def in_force() -> Options | None:
-    """The options of :func:`enable`, None when it is not in force."""
+    """The options of ``enable``, None when it is not in force."""
     return _State.options
 
 
 def switch_on(options: Options) -> None:
-    """:func:`enable` with options that are made already."""
+    """``enable`` with options that are made already."""
     if _State.options is None:
         missing = missing_parts()
         if missing:
@@ -101,7 +101,7 @@ def switch_on(options: Options) -> None:
 
 
 def missing_parts() -> list[str]:
-    """The places of torch that :func:`enable` changes and this torch does not have."""
+    """The places of torch that ``enable`` changes and this torch does not have."""
     missing = [
         f"{owner.__module__}.{owner.__qualname__}.{name}"
         for owner, name in _places()

@@ -22,7 +22,7 @@ _Base: Any = autograd_profiler.profile
 
 
 class Recording(_Base):  # type: ignore[misc]
-    """torch's own object, given this class by :func:`adopt`: nothing in torch is replaced."""
+    """torch's own object, given this class by ``adopt``: nothing in torch is replaced."""
 
     def _start_trace(self) -> None:
         window = windows.of(self)
@@ -60,7 +60,7 @@ class Recording(_Base):  # type: ignore[misc]
 
 
 def adopt(profile: Any, window: windows.Window) -> None:
-    """Make torch's inner profile behave as a :class:`Recording`."""
+    """Make torch's inner profile behave as a ``Recording``."""
     if type(profile) is _Base:
         profile.__class__ = Recording
     windows.attach(profile, window)

@@ -33,7 +33,7 @@ def run_script(script: Path, arguments: tuple[str, ...]) -> None:
 
 
 def run_module(module: str, arguments: tuple[str, ...]) -> None:
-    """What ``python -m MODULE ARGUMENTS`` does. Raises SystemExit as :func:`run_script`."""
+    """What ``python -m MODULE ARGUMENTS`` does. Raises SystemExit as ``run_script``."""
     sys.argv = [module, *arguments]
     _look_first_in(str(Path.cwd()))
     _new_main()

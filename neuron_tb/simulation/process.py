@@ -139,7 +139,7 @@ class Process:
 class Execution:
     """One execution of a NeuronCore, from its schedule call on.
 
-    ``start_ns``: when the core starts. Nothing is recorded until :meth:`finish`.
+    ``start_ns``: when the core starts. Nothing is recorded until ``finish``.
     """
 
     process: Process

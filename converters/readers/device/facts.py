@@ -20,7 +20,7 @@ def facts_of(tables: DeviceTables, context: Context) -> dict[str, Any]:
     """The facts, as plain values that JSON can hold.
 
     ``name``, ``source``; ``host``, ``pid``, ``core``, ``session``, ``model`` (None where unknown);
-    ``percent_scale`` (see :mod:`.percent`); ``ExecutionInfo``: ``index``, ``neff``, ``start_ns``
+    ``percent_scale`` (see ``percent``); ``ExecutionInfo``: ``index``, ``neff``, ``start_ns``
     and ``end_ns`` of every execution; the rows of ``Metadata``, ``Summary`` and
     ``ThrottleSummary``; ``units``: the units of their columns that the profile states, by table
     and column.

@@ -16,7 +16,7 @@ _ACTIVE = "_active_time"
 
 
 def percent_scale(summary: Mapping[str, Any]) -> float | None:
-    """:data:`.PERCENT` or :data:`.FRACTION`, None where the summary does not settle it."""
+    """``PERCENT`` or ``FRACTION``, None where the summary does not settle it."""
     total = as_number(summary.get("total_time"))
     if not total or total < 0:
         return None

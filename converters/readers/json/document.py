@@ -1,6 +1,6 @@
 """Opening a JSON file, plain or gzip, and saying what it is when it is not a trace.
 
-A document is decoded as a whole first; only where that fails, :mod:`.repair.document` looks at
+A document is decoded as a whole first; only where that fails, ``repair.document`` looks at
 its text.
 """
 
@@ -109,7 +109,7 @@ class Document:
 
     @property
     def is_known_not_to_be_a_trace(self) -> bool:
-        """Whether :meth:`description` names it."""
+        """Whether ``description`` names it."""
         return not self.description().startswith(_UNKNOWN)
 
     def description(self) -> str:

@@ -131,7 +131,7 @@ class _OpenBegins:
 
 @dataclass(slots=True)
 class AsyncSpans:
-    """What asynchronous events became; every event's ``tid`` is an :class:`AsyncRow` now.
+    """What asynchronous events became; every event's ``tid`` is an ``AsyncRow`` now.
 
     ``durations_ns`` belongs to ``spans``; ``points`` are instants, ``unclosed`` begins without an
     end, to be shown as instants; ``lonely`` counts ends without a begin.

@@ -47,7 +47,7 @@ _NEURON_NAMES = ("__neuron_profiler__", "nrt_", "nrta_", "nc_exec_running", "kbl
 
 
 def roles(strings: Sequence[str], category: Int32, thread: Int32, threads: Iterable[Key]) -> UInt8:
-    """The :class:`Role` of every row.
+    """The ``Role`` of every row.
 
     ``category``, ``thread``: positions in ``strings`` and ``threads``, shape (rows,).
     """

@@ -28,7 +28,7 @@ class RuntimeEvents(Columns):
     """One row per event; NONE where a number is absent.
 
     ``type``, ``instance``: positions in lists of names, NONE where there is no name. ``phase``:
-    position in :data:`PHASES`. ``time_ns``: nanoseconds since the Unix epoch. ``device_ns``: the
+    position in ``PHASES``. ``time_ns``: nanoseconds since the Unix epoch. ``device_ns``: the
     device's own clock. ``host_ns``: a sync point's time on the host. ``bytes``: what was copied.
     """
 

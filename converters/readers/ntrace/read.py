@@ -2,7 +2,7 @@
 
 The format is not published. What is read here rests on evidence in the files themselves, which a
 finding names; where it is missing or contradicts itself the file is refused. Events become rows
-exactly as those of the runtime's JSON dump do (:mod:`.runtime_events`).
+exactly as those of the runtime's JSON dump do (``runtime_events``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Types of runtime events by number, and which attributes go with which types.
 
 From what is known of runtime 2.31; numbers differ between versions, so they are believed only
-where the attributes of the same file agree with them (:mod:`.numbering`).
+where the attributes of the same file agree with them (``numbering``).
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ class Records:
 def delimited(data: bytes, columns: UInt8) -> Records:
     """The file as a stream: the length of a message as varint, then the message.
 
-    ``columns``: the same bytes, :func:`padded`.
+    ``columns``: the same bytes, ``padded``.
     """
     starts: list[int] = []
     ends: list[int] = []

@@ -2,7 +2,7 @@
 
 Viewers made for CUDA join a host call with its device work through one ``correlation`` number,
 and an operator with both through ``External id``; they know devices by number and streams by
-number within the file. :func:`translate` gives every counted execution such a place. Nothing is
+number within the file. ``translate`` gives every counted execution such a place. Nothing is
 moved in time: where rows overlap, they stand in lanes of their own.
 """
 

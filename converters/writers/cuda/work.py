@@ -23,8 +23,8 @@ class Kernels:
 
     ``execution``: position in ``trace.executions``. ``row``: position in ``Translation.rows``
     of its first device row. ``start_ns``, ``duration_ns``: of the whole execution. ``kind``: a
-    :class:`Kind`. ``device``, ``stream``: numbers in the file. ``call``: position in
-    :class:`Calls`. ``window``: not measured.
+    ``Kind``. ``device``, ``stream``: numbers in the file. ``call``: position in
+    ``Calls``. ``window``: not measured.
     """
 
     execution: NDArray[np.intp]
@@ -69,7 +69,7 @@ class DeviceWork:
     ``rows``: the process' slices, positions in ``trace.slices``, ascending. ``numbers``: the
     number in the file of each device, by its position in ``trace.devices``. ``lane_names``: what
     each (device, stream) of the file is called; ``stream_of_track``: the first of a device's
-    track. Both are known once :meth:`streams` has returned.
+    track. Both are known once ``streams`` has returned.
     """
 
     def __init__(

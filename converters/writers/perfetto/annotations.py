@@ -52,7 +52,7 @@ class Annotations:
     """Encodes the arguments of one packet sequence and keeps its interned strings.
 
     ``source`` is the JSON text that events address by start and length. What
-    :meth:`new_interned` returns has to stand in the file before the annotations that were
+    ``new_interned`` returns has to stand in the file before the annotations that were
     encoded until then.
     """
 

@@ -110,7 +110,7 @@ class _Edges:
 
 
 class _Writer:
-    """One file: counts and findings are complete once :meth:`write` has returned."""
+    """One file: counts and findings are complete once ``write`` has returned."""
 
     def __init__(self, trace: Trace, destination: Destination) -> None:
         self.trace, self.run = trace, destination.run

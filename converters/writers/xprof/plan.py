@@ -283,7 +283,7 @@ def steps_listed(
 def report_missing_steps(steps: Sequence[dict[str, list[int]]], findings: Findings) -> None:
     """XProf lists only the steps that have device work on every device that has any.
 
-    ``steps``: results of :func:`steps_listed` that cover all devices.
+    ``steps``: results of ``steps_listed`` that cover all devices.
     """
     with_work = [s for s in steps if s["all"]]
     if not with_work:

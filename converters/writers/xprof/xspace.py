@@ -51,7 +51,7 @@ class Stat:
     """One stat of every event of a table.
 
     ``values``: shape (n,), int64, uint64 or float64. ``present``: the rows that have it (None:
-    all). ``refers``: the values are ids from :meth:`Plane.text`, shown as that text.
+    all). ``refers``: the values are ids from ``Plane.text``, shown as that text.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Text:
 class Events:
     """Events of one or many lines, n rows.
 
-    ``metadata``: ids from :meth:`Plane.event`. ``start_ns``: from the run's time zero, not
+    ``metadata``: ids from ``Plane.event``. ``start_ns``: from the run's time zero, not
     negative. ``duration_ns``: not negative.
     """
 
@@ -117,7 +117,7 @@ class Plane:
 
     ``shared``: planes of this name are joined when ranks that were converted apart are merged.
     Their ids are hashes of the names, equal in all files; ``owner`` keeps the ids of labels
-    (:meth:`text` and :meth:`event` with ``label``), which differ from rank to rank, apart.
+    (``text`` and ``event`` with ``label``), which differ from rank to rank, apart.
 
     ``spool``: a file in which encoded events wait; without one they wait in memory.
     """
@@ -225,7 +225,7 @@ class Plane:
         yield tail
 
     def __len__(self) -> int:
-        """How many bytes :meth:`parts` are."""
+        """How many bytes ``parts`` are."""
         length = self._length(*self._around())
         return len(_prefix(1, length)) + length
 
@@ -300,7 +300,7 @@ class Space:
     warnings: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """How many bytes :meth:`parts` are."""
+        """How many bytes ``parts`` are."""
         return sum(map(len, self.planes))
 
     def parts(self) -> Iterator[bytes]:

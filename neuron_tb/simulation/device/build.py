@@ -34,7 +34,7 @@ def missing() -> str:
 
 
 def is_built() -> bool:
-    """Whether :func:`load` has nothing to compile."""
+    """Whether ``load`` has nothing to compile."""
     return _target().exists()
 
 

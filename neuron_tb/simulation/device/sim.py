@@ -66,7 +66,7 @@ def install(*, kineto: bool = True, torch_neuronx: bool = False, **changes: Any)
     ``kernel_us``, ``copy_us``: length of executions and copies; ``lengths_us`` gives others by
     operator ("aten::mul", "Memcpy HtoD"). ``launch_us``: length of the call that queues one.
     ``notice_us``: from completion to the end of a window. ``truth_limit``: rows that
-    :func:`truth` keeps. ``instance``: the instance id in directory names.
+    ``truth`` keeps. ``instance``: the instance id in directory names.
     ``kineto``: False registers no Kineto plugin at all. ``torch_neuronx``: True makes the stub
     package ``torch_neuronx`` importable.
 
@@ -93,7 +93,7 @@ def install(*, kineto: bool = True, torch_neuronx: bool = False, **changes: Any)
 
 
 def configure(**changes: Any) -> None:
-    """Change settings of :func:`install`; sessions and launches from now on follow them."""
+    """Change settings of ``install``; sessions and launches from now on follow them."""
     unknown = set(changes) - set(_DEFAULTS)
     if unknown:
         raise TypeError(f"the simulated Neuron has no setting {', '.join(sorted(unknown))}")
@@ -150,7 +150,7 @@ def environment(
 ) -> dict[str, str]:
     """Environment variables for a child process in which ``import torch`` brings the device.
 
-    Settings are those of :func:`install`. With ``torch_neuronx`` the stub
+    Settings are those of ``install``. With ``torch_neuronx`` the stub
     package is importable and loaded by torch itself, as TorchNeuron is; with ``explorer`` the
     stand-in for ``neuron-explorer`` is on the PATH.
     """
@@ -167,7 +167,7 @@ def environment(
 
 
 def install_from_environment() -> None:
-    """:func:`install` with the settings in ``NEURON_SIM`` ("mode=driver,cores=4,…")."""
+    """``install`` with the settings in ``NEURON_SIM`` ("mode=driver,cores=4,…")."""
     changes: dict[str, Any] = {}
     for part in filter(None, os.environ.get("NEURON_SIM", "").split(",")):
         key, _, text = part.partition("=")

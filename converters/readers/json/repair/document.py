@@ -1,7 +1,7 @@
 """Reading damaged JSON, when decoding it as a whole has failed.
 
 Every event that comes out stands in the damaged text, but for what the findings say was mended;
-bytes that could not be read are in the findings too. The way is in :mod:`.scan`.
+bytes that could not be read are in the findings too. The way is in ``scan``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mending damage that a few bytes show: no guess is made, and the result counts only if valid.
 
 This is the quick way for files in which every event is damaged alike. What it cannot mend is
-looked at by :mod:`.objects`.
+looked at by ``objects``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The text is cut into chunks between events. A chunk that decodes is taken as it is; in one that
 does not, events are decoded one by one, and only those that fail are mended
-(:mod:`.objects`) or, where that is not certain, left out and counted.
+(``objects``) or, where that is not certain, left out and counted.
 
 The work is linear in the text's length, also for hostile texts: attempts that fail are paid
 from a budget.
