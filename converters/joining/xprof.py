@@ -7,7 +7,6 @@ names, become one plane by putting their lines and tables together.
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -35,15 +34,21 @@ from neuron_tb.converters.storage.output import refuse_overwrite, replacing_dire
 from neuron_tb.converters.writers import Destination, Written, wire
 from neuron_tb.converters.writers.xprof import plan as plans
 from neuron_tb.converters.writers.xprof import xspace
-from neuron_tb.converters.writers.xprof.samples import COUNTER_LINE, MEMORY_LINE
-from neuron_tb.converters.writers.xprof.write import (
+from neuron_tb.converters.writers.xprof.plane_names import (
     ACCOUNT_PLANE,
     ACCOUNT_PROCESSES,
     ACCOUNT_STEPS,
     ACCOUNT_ZERO,
+    HOST_PLANE,
+    core_plane,
+    custom_label,
+    custom_plane,
+    is_core_plane,
+)
+from neuron_tb.converters.writers.xprof.samples import COUNTER_LINE, MEMORY_LINE
+from neuron_tb.converters.writers.xprof.write import (
     DEVICES_PER_FILE,
     FILE_ENDING,
-    HOST_PLANE,
     LARGEST_FILE,
     LARGEST_RANGE_NS,
     LAST_LINE,
@@ -51,8 +56,6 @@ from neuron_tb.converters.writers.xprof.write import (
     too_long,
 )
 
-_DEVICE = re.compile(r"/device:TPU:\d+")
-_CUSTOM = "/device:CUSTOM:"
 _START, _STOP = "profile_start_time", "profile_stop_time"
 _SUMS = tuple(f"neuron_tb_{what}" for what in ("slices", "events", "operators", "operator_ns"))
 _SEPARATE_STEPS = "steps have no device work on some device"
@@ -268,12 +271,11 @@ class _HostFile:
         return source.zero_ns - self.span.zero_ns
 
     def _device(self, source: _Source, plane: Plane, number: int) -> tuple[Plane, list[Pieces]]:
-        is_core = _DEVICE.fullmatch(plane.name) is not None
-        label = source.label + plane.name.removeprefix(_CUSTOM)
+        label = custom_label(plane.name)
         new = replace(
             plane,
             number=number,
-            name=f"/device:TPU:{number}" if is_core else f"{_CUSTOM}{label}",
+            name=core_plane(number) if label is None else custom_plane(source.label + label),
             stats=[_numbered(plane, stat, number) for stat in plane.stats],
         )
         lines = []
@@ -334,7 +336,7 @@ class _HostFile:
 
 
 def _is_device(plane: Plane) -> bool:
-    return _DEVICE.fullmatch(plane.name) is not None or plane.name.startswith(_CUSTOM)
+    return is_core_plane(plane.name) or custom_label(plane.name) is not None
 
 
 def _numbered(plane: Plane, stat: bytes, number: int) -> bytes:

@@ -15,41 +15,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from neuron_tb.converters.captures.capture import Found
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.model import (
     NONE,
-    Bools,
     Clock,
-    Int64,
     Process,
     Role,
     Trace,
     merge,
 )
 from neuron_tb.converters.model.numbers import integer
+from neuron_tb.converters.placing.clock_offsets import METHODS, Offset, find_offset, runs_of
 from neuron_tb.converters.readers import read_device_profile
 from neuron_tb.converters.readers.device.names import METADATA_KEY
 
 UNALIGNED = "own clock, not aligned"
 """What the process of a profile says that could not be placed."""
-
-_MOST_SPREAD_NS = 1_000_000
-"""Evidence that disagrees by more than a millisecond is none."""
-
-_SAME_LENGTH = 0.02
-"""Two lengths are the same within this share of the longer one."""
-
-_METHODS = {
-    "device_clock": "by the device clock (nc_start_timestamp_ns less first_hw_timestamp)",
-    "execution_order": "by order (the n-th execution of the core is the n-th of the profile)",
-    "duration": "by duration (one execution of the core is as long as the profile)",
-}
 
 
 def read_profiles(
@@ -114,29 +99,11 @@ def _facts(profile: Trace) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """Where a profile belongs: process and core, what to add to its times, and by which method.
-
-    ``bound_ns``: how far the evidence disagrees; ``evidence``: how many executions gave it.
-    """
+    """Where a profile belongs: process and core, and what to add to its times."""
 
     process: int
     core: int
-    offset_ns: int
-    bound_ns: int
-    method: str
-    evidence: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Executions of one physical core in order of time: host start, length, device start or NONE.
-
-    The physical cores of a logical one have clocks of their own.
-    """
-
-    start_ns: Int64
-    length_ns: Int64
-    device_ns: Int64
+    offset: Offset
 
 
 def _place(trace: Trace, facts: dict[str, Any]) -> _Home | str:
@@ -145,24 +112,15 @@ def _place(trace: Trace, facts: dict[str, Any]) -> _Home | str:
     if isinstance(home, str):
         return home
     process, device = home
-    cores = _runs(trace, device, facts["model"])
+    cores = runs_of(trace, device, facts["model"])
     if not cores:
         return "its NeuronCore has no execution in the system profile"
-    for method, find in (
-        ("device_clock", _by_device_clock),
-        ("execution_order", _by_order),
-        ("duration", _by_duration),
-    ):
-        for runs in cores:
-            offsets = find(runs, facts)
-            if not len(offsets):
-                continue
-            offset = int(np.sort(offsets)[len(offsets) // 2])
-            bound = int(np.abs(offsets - offset).max())
-            if bound <= _MOST_SPREAD_NS:
-                index = trace.devices[device].index
-                return _Home(process, index, offset, bound, method, len(offsets))
-    return "no execution of its NeuronCore has its device clock, its number or, alone, its length"
+    offset = find_offset(cores, facts)
+    if offset is None:
+        return (
+            "no execution of its NeuronCore has its device clock, its number or, alone, its length"
+        )
+    return _Home(process, trace.devices[device].index, offset)
 
 
 def _core_of(trace: Trace, facts: dict[str, Any]) -> tuple[int, int] | str:
@@ -185,7 +143,7 @@ def _core_of(trace: Trace, facts: dict[str, Any]) -> tuple[int, int] | str:
         and _is_host(trace.processes[p].host, instance, facts)
     ]
     if facts["model"] is not None and len(candidates) > 1:
-        candidates = [c for c in candidates if _runs(trace, c[1], facts["model"])]
+        candidates = [c for c in candidates if runs_of(trace, c[1], facts["model"])]
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -224,138 +182,26 @@ def _bare(name: object) -> str:
     return str(name).removesuffix("@latest")
 
 
-class _Extra(msgspec.Struct):
-    nc_start_timestamp_ns: Any = None
-    nc_timestamp_ns: Any = None
-    model_id: Any = None
-
-
-class _Event(msgspec.Struct):
-    data: _Extra | None = None
-
-
-class _Arguments(msgspec.Struct):
-    nc_start_timestamp_ns: Any = None
-    nc_timestamp_ns: Any = None
-    model_id: Any = None
-    extra_attributes: _Extra | None = None
-    data: _Extra | None = None
-    start: _Event | None = None
-
-
-_DECODE = msgspec.json.Decoder(_Arguments).decode
-_NOTHING = _Arguments()
-
-
-def _runs(trace: Trace, device: int, model: str | None) -> list[_Runs]:
-    """Executions of a core, of a model where one is named, physical core by physical core."""
-    s = trace.slices
-    rows = np.flatnonzero(trace.roles(Role.KERNEL) & (trace.slice_device == device))
-    rows = rows[np.argsort(s.start_ns[rows], kind="stable")]
-    found = [_decoded(trace.raw_args(row)) for row in rows.tolist()]
-    models = [_first(a, "model_id") for a in found]
-    if model is not None and any(m is not None for m in models):
-        keep = [str(m) == model for m in models]
-        rows, found = rows[keep], [a for a, kept in zip(found, keep, strict=True) if kept]
-    clock = (_first(a, "nc_start_timestamp_ns", "nc_timestamp_ns") for a in found)
-    device_ns = np.fromiter(map(integer, clock), np.int64, len(rows))
-    physical = trace.track_column("physical_core")[s.track[rows]]
-    cores = ((rows[physical == n], device_ns[physical == n]) for n in np.unique(physical))
-    return [_Runs(s.start_ns[mine], s.duration_ns[mine], clock) for mine, clock in cores]
-
-
-def _decoded(raw: bytes) -> _Arguments:
-    try:
-        return _DECODE(raw) if raw else _NOTHING
-    except msgspec.MsgspecError:
-        return _NOTHING
-
-
-def _first(arguments: _Arguments, *names: str) -> Any:
-    begin = None if arguments.start is None else arguments.start.data
-    for place in (arguments, arguments.extra_attributes, arguments.data, begin):
-        for name in names:
-            value = None if place is None else getattr(place, name)
-            if value is not None:
-                return value
-    return None
-
-
-# -- offsets: what to add to the profile's times, one per piece of evidence -------------------
-
-
-_NO_OFFSETS = np.empty(0, np.int64)
-
-
-def _by_device_clock(runs: _Runs, facts: dict[str, Any]) -> Int64:
-    metadata = (facts["Metadata"] or [{}])[0]
-    first = integer(metadata.get("first_hw_timestamp"))
-    last = integer(metadata.get("last_hw_timestamp"))
-    if first == NONE:
-        return _NO_OFFSETS
-    last = last if last > first else first + facts["last_ns"]
-    known = runs.device_ns != NONE
-    inside = known & (runs.device_ns <= last) & (runs.device_ns + runs.length_ns >= first)
-    offsets: Int64 = (runs.start_ns - runs.device_ns + first)[inside]
-    return offsets
-
-
-def _by_order(runs: _Runs, facts: dict[str, Any]) -> Int64:
-    rows = [row for row in facts["ExecutionInfo"] if row["start_ns"] is not None]
-    if not rows:
-        return _NO_OFFSETS
-    numbers = np.array([integer(row["index"]) for row in rows], np.int64)
-    start = np.array([row["start_ns"] for row in rows], np.int64)
-    end = np.array([NONE if row["end_ns"] is None else row["end_ns"] for row in rows], np.int64)
-    order = np.lexsort((start, numbers))
-    numbers, start, end = numbers[order], start[order], end[order]
-    if len(rows) == len(facts["ExecutionInfo"]) == len(runs.start_ns):
-        which: NDArray[np.integer[Any]] = np.arange(len(rows))
-    elif (numbers >= 0).all() and (numbers < len(runs.start_ns)).all():
-        which = numbers
-    else:
-        return _NO_OFFSETS
-    length = runs.length_ns[which]
-    same = (end == NONE) | _same_length(end - start, length)
-    return runs.start_ns[which] - start if same.all() else _NO_OFFSETS
-
-
-def _by_duration(runs: _Runs, facts: dict[str, Any]) -> Int64:
-    first, last = facts["first_ns"], facts["last_ns"]
-    if last <= first:
-        return _NO_OFFSETS
-    same = _same_length(np.full(len(runs.length_ns), last - first), runs.length_ns)
-    if np.count_nonzero(same) != 1:
-        return _NO_OFFSETS
-    offsets: Int64 = runs.start_ns[same] - first
-    return offsets
-
-
-def _same_length(one: Int64, other: Int64) -> Bools:
-    close: Bools = np.abs(one - other) <= _SAME_LENGTH * np.maximum(one, other)
-    return close
-
-
 # -- moving ---------------------------------------------------------------------------------
 
 
 def _moved(trace: Trace, profile: Trace, home: _Home, findings: Findings) -> Trace:
     facts = {
         **_facts(profile),
-        "placed": home.method,
-        "offset_ns": home.offset_ns,
-        "bound_ns": home.bound_ns,
+        "placed": home.offset.method,
+        "offset_ns": home.offset.offset_ns,
+        "bound_ns": home.offset.bound_ns,
         "core": home.core,
     }
     findings.add(
         "device_profile_placed",
-        f"device profile {facts['name']} stands on the time line {_METHODS[home.method]}; "
-        f"{home.evidence:,} execution{'s' if home.evidence != 1 else ''} "
-        f"agree{'' if home.evidence != 1 else 's'} within {home.bound_ns:,} ns",
+        f"device profile {facts['name']} stands on the time line {METHODS[home.offset.method]}; "
+        f"{home.offset.evidence:,} execution{'s' if home.offset.evidence != 1 else ''} "
+        f"agree{'' if home.offset.evidence != 1 else 's'} within {home.offset.bound_ns:,} ns",
     )
     device = replace(profile.devices[0], index=home.core, name=f"NeuronCore {home.core} engines")
     return replace(
-        _shifted(profile, home.offset_ns, trace.clock),
+        _shifted(profile, home.offset.offset_ns, trace.clock),
         metadata=[{METADATA_KEY: [facts]}],
         devices=[device],
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
@@ -42,6 +41,7 @@ from neuron_tb.converters.storage.output import refuse_overwrite, replacing_file
 from neuron_tb.converters.writers import Destination, Written, wire
 from neuron_tb.converters.writers.freed_memory import give_back
 from neuron_tb.converters.writers.perfetto.annotations import Annotations
+from neuron_tb.converters.writers.perfetto.flows import flows_of
 from neuron_tb.converters.writers.perfetto.tracks import (
     Picture,
     ProcessRows,
@@ -92,23 +92,6 @@ def write(trace: Trace, destination: Destination) -> list[Written]:
     return [Written(TARGET, path, writer.counts["slices"], findings=writer.findings)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Edges:
-    """Arrows: ``source`` and ``target`` slices, and a number for each arrow; shape (n,)."""
-
-    source: Int32
-    target: Int32
-    id: UInt64
-
-    def of_slices(self, count: int) -> tuple[UInt64, Int64]:
-        """Flow ids grouped by slice, and where those of each slice begin, shape (count + 1,)."""
-        ends = np.concatenate([self.source, self.target])
-        order = np.argsort(ends, kind="stable")
-        first = np.zeros(count + 1, np.int64)
-        np.cumsum(np.bincount(ends, minlength=count), out=first[1:])
-        return np.concatenate([self.id, self.id])[order], first
-
-
 class _Writer:
     """One file: counts and findings are complete once ``write`` has returned."""
 
@@ -122,8 +105,8 @@ class _Writer:
         self._memory_ok = trace.memory.time_ns >= 0
         self._counter_ok = (trace.counters.time_ns >= 0) & np.isfinite(trace.counters.value)
         self._group()
-        self._edges = _edges(trace, self._picture, self._slice_ok)
-        self._flows, self._first_flow = self._edges.of_slices(len(trace.slices))
+        self._arrows = flows_of(trace, self._picture, self._slice_ok)
+        self._flows, self._first_flow = self._arrows.of_slices(len(trace.slices))
         self._own_codes, self._own = _own_annotations(trace)
         track = wire.varint_field(_TRACK, self._picture.uuid_of_line)
         self.lines = tuple(
@@ -135,7 +118,7 @@ class _Writer:
             "instants": int(np.count_nonzero(self._instant_ok)),
             "memory_events": int(np.count_nonzero(self._memory_ok)),
             "counter_samples": int(np.count_nonzero(self._counter_ok)),
-            "flows": len(self._edges.id),
+            "flows": len(self._arrows.id),
             "rows": self._picture.rows,
             "lanes": self._picture.lanes,
         }
@@ -405,58 +388,6 @@ def _clock_snapshot() -> bytes:
         for clock in (_BOOTTIME, _REALTIME)
     ]
     return b"".join(clocks)
-
-
-def _edges(trace: Trace, picture: Picture, shown: Bools) -> _Edges:
-    """Operator → launch → execution, and the source's own arrows that say something else."""
-    execution = trace.execution_of_slice
-    target = np.flatnonzero(execution != NONE).astype(np.int32)
-    of = execution[target]
-    launch, operator = trace.executions.launch[of], trace.executions.operator[of]
-    launched = launch != NONE
-    source = np.where(launched, launch, operator)
-    # An operator around its own call needs no arrow: the picture shows it already.
-    both = launched & (operator != NONE)
-    both[both] = trace.slices.track[operator[both]] != trace.slices.track[launch[both]]
-    flows = trace.flows
-    linked = np.zeros(len(trace.slices), np.bool_)
-    linked[target[source != NONE]] = True
-    repeats = np.array([_is_launch_arrow(text) for text in trace.strings], np.bool_)
-    new = ~(linked[flows.target] & repeats[flows.kind]) if len(flows) else np.empty(0, np.bool_)
-    starts = np.concatenate([source, operator[both], flows.source[new]]).astype(np.int64)
-    ends = np.concatenate([target, launch[both], flows.target[new]]).astype(np.int64)
-    keep = (starts != NONE) & (ends != NONE) & (starts != ends)
-    pairs = np.sort(starts[keep] << 32 | ends[keep])
-    pairs = pairs[np.diff(pairs, prepend=NONE) != 0]
-    pairs = pairs[shown[pairs >> 32] & shown[pairs & 0xFFFFFFFF]]
-    sources, targets = (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32)
-    return _Edges(sources, targets, _edge_ids(trace, picture, sources, targets))
-
-
-def _is_launch_arrow(kind: str) -> bool:
-    return kind.startswith(("ac2g", "async_cpu_to_gpu", "async_gpu"))
-
-
-def _edge_ids(trace: Trace, picture: Picture, source: Int32, target: Int32) -> UInt64:
-    """64 bits for each arrow, from (host, rank, pid) and what it joins."""
-    seeds = np.zeros(len(trace.processes), np.uint64)
-    for rows in picture.processes:
-        seeds[rows.process] = rows.seed
-    ids = seeds[trace.slice_process[source]]
-    start = trace.slices.start_ns.view(np.uint64)
-    one, other = (picture.uuid_of_line[picture.line_of_slice[ends]] for ends in (source, target))
-    for column in (one, start[source], other, start[target], source, target):
-        ids = _mixed(ids ^ column.astype(np.uint64))
-    return ids
-
-
-def _mixed(values: UInt64) -> UInt64:
-    """The finalizer of SplitMix64: every bit of the input changes half of the output."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: UInt64 = values ^ (values >> np.uint64(31))
-    return mixed
 
 
 def _own_annotations(trace: Trace) -> tuple[Int32, list[dict[str, Any]]]:

@@ -1,12 +1,10 @@
 """XProf's run directory: ``OUT/plugins/profile/RUN/HOST.xplane.pb``, one file per host.
 
-Each logical core is a ``/device:TPU:k`` plane, because XProf fills its tables for no other name
-that does not claim a vendor: lines ``Steps``, ``XLA Modules`` and ``XLA Ops``, the last a flat
+Each logical core is a plane with lines ``Steps``, ``XLA Modules`` and ``XLA Ops``, the last a flat
 sequence of operators. What that sequence cannot hold (overlapping work, the physical cores
 behind a logical one, parts of an execution, the engines and DMA queues of a device profile)
-stands in a ``/device:CUSTOM:`` plane, everything
-of the host in ``/host:CPU``. Times count from the earliest event of the whole trace, since
-XProf keeps picoseconds in 64 bits.
+stands in a plane beside it, everything of the host in a third (``plane_names``). Times count from
+the earliest event of the whole trace, since XProf keeps picoseconds in 64 bits.
 """
 
 from __future__ import annotations
@@ -47,6 +45,15 @@ from neuron_tb.converters.storage.output import (
 )
 from neuron_tb.converters.writers import Destination, Written
 from neuron_tb.converters.writers.xprof import plan as plans
+from neuron_tb.converters.writers.xprof.plane_names import (
+    ACCOUNT_PLANE,
+    ACCOUNT_PROCESSES,
+    ACCOUNT_STEPS,
+    ACCOUNT_ZERO,
+    HOST_PLANE,
+    core_plane,
+    custom_plane,
+)
 from neuron_tb.converters.writers.xprof.run import Labels, Rows, Run, group
 from neuron_tb.converters.writers.xprof.samples import Samples
 from neuron_tb.converters.writers.xprof.xspace import PICOSECONDS, Events, Plane, Space, Stat, Text
@@ -54,19 +61,6 @@ from neuron_tb.converters.writers.xprof.xspace import PICOSECONDS, Events, Plane
 TARGET = "xprof"
 
 FILE_ENDING = ".xplane.pb"
-
-ACCOUNT_PLANE = "Task Environment"
-"""XProf's plane for facts about the run; what the file shows is counted in its stats.
-
-So are the facts that joining files of ranks takes: the time that the file's times count from
-(nanoseconds), its processes in order (JSON: host, pid, rank), and its steps (JSON: all, and those
-with work on every device that has any).
-"""
-ACCOUNT_ZERO = "neuron_tb_zero_ns"
-ACCOUNT_PROCESSES = "neuron_tb_processes"
-ACCOUNT_STEPS = "neuron_tb_steps"
-
-HOST_PLANE = "/host:CPU"
 
 _LABEL_ENDING = " (shown in XProf's TPU views)"
 LARGEST_RANGE_NS = (2**63 - 1) // PICOSECONDS
@@ -218,9 +212,8 @@ class _HostFile:
         host = Plane(HOST_PLANE, 0, shared=True, owner=self._owner(), spool=spool)
         planes: list[Plane] = []
         for number, device in enumerate(self.devices, self.first_device):
-            core = Plane(f"/device:TPU:{number}", number, spool=spool)
-            name = f"/device:CUSTOM:{self._labels.device(device)}"
-            custom = Plane(name, number, spool=spool)
+            core = Plane(core_plane(number), number, spool=spool)
+            custom = Plane(custom_plane(self._labels.device(device)), number, spool=spool)
             self._fill_core(core, device, number)
             self._fill_custom(custom, device)
             line = _COUNTERS if core else LAST_LINE
