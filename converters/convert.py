@@ -12,7 +12,7 @@ from typing import Any
 
 from neuron_tb.converters.captures.capture import Found
 from neuron_tb.converters.captures.units import Unit, units_of
-from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.errors import NeuronTbError, WrongUseError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import FOUND_ANEW
 from neuron_tb.converters.load import Progress, find_all, load
@@ -125,13 +125,13 @@ def _workers(
 ) -> int | None:
     """How many processes; None to convert everything in this one."""
     if wanted is not None and wanted < 1:
-        raise NeuronTbError("--workers takes a number from 1 on.")
+        raise WrongUseError("--workers takes a number from 1 on.")
     if engine not in pool.ENGINES:
-        raise NeuronTbError(f"there is no engine {engine!r}; known are {', '.join(pool.ENGINES)}.")
+        raise WrongUseError(f"there is no engine {engine!r}; known are {', '.join(pool.ENGINES)}.")
     asked = wanted is not None or engine != "processes"
     apart = _why_not_apart(targets)
     if apart is not None and asked:
-        raise NeuronTbError(f"{apart}: convert without --workers and --engine.")
+        raise WrongUseError(f"{apart}: convert without --workers and --engine.")
     small = not asked and sum(unit.size for unit in units) < _SMALL
     if apart is not None or small or len(units) < 2:
         return None
@@ -211,7 +211,8 @@ def _by_unit(units: Sequence[Unit], destination: Destination, plan: _Plan) -> Co
                     findings.add("rank_failed", f"{unit.label} is missing: {result.error}")
             good = [result for result in results if result.error is None]
             if not good:
-                raise NeuronTbError(results[0].error or "nothing could be converted.")
+                kind = WrongUseError if results[0].wrong_use else NeuronTbError
+                raise kind(results[0].error or "nothing could be converted.")
             plan.say("joining ranks")
             parts = [Results.of_written(result.written) for result in good]
             written = join(parts, destination, plan.targets, movable=True)

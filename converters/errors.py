@@ -9,3 +9,11 @@ class NeuronTbError(Exception):
 
 class NothingLeftError(NeuronTbError):
     """Filters leave nothing of a capture."""
+
+
+class WrongUseError(NeuronTbError):
+    """A value that no option takes; the exit status is that of wrong use."""
+
+
+class UnknownEventError(WrongUseError, NothingLeftError):
+    """A word of ``--events`` that is no event's name."""

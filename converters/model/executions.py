@@ -90,13 +90,15 @@ class Links:
     """How device work, runtime calls, operators and steps belong together.
 
     ``execution_of_slice``: for every slice of the trace the execution it is a row of, else NONE.
-    ``findings``: what could not be joined.
+    ``findings``: what could not be joined. ``left_out``: executions of the capture that are not
+    among these, because only a part of it was wanted.
     """
 
     executions: Executions
     execution_of_slice: Int32
     steps: Steps
     findings: Findings = field(default_factory=Findings)
+    left_out: int = 0
 
     def among(self, kept: Bools) -> Links:
         """The same links of fewer slices: of those that a mask over all of them keeps.
@@ -122,7 +124,8 @@ class Links:
             step=of_step[left.step],
             replaced_by=of_row[left.replaced_by],
         )
-        return Links(left, of_row[self.execution_of_slice[kept]], steps, self.findings)
+        gone = self.left_out + int(np.count_nonzero(rows.counted) - np.count_nonzero(left.counted))
+        return Links(left, of_row[self.execution_of_slice[kept]], steps, self.findings, gone)
 
     def renumbered(self, of_device: Int32, of_process: Int32) -> Links:
         """The same links after devices and processes got new positions, NONE for those gone.

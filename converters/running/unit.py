@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neuron_tb.converters.captures.capture import Found
-from neuron_tb.converters.errors import NeuronTbError, NothingLeftError
+from neuron_tb.converters.errors import NeuronTbError, NothingLeftError, WrongUseError
 from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.joining import Identity
 from neuron_tb.converters.load import load
@@ -59,6 +59,7 @@ class Result:
     first_ns: int | None = None
     error: str | None = None
     empty: bool = False
+    wrong_use: bool = False
 
 
 def convert_unit(task: Task) -> Result:
@@ -67,7 +68,7 @@ def convert_unit(task: Task) -> Result:
         with nullcontext() if task.max_size is None else bounds.allowed(task.max_size):
             return _convert(task)
     except NothingLeftError as error:
-        return Result(error=str(error), empty=True)
+        return Result(error=str(error), empty=True, wrong_use=isinstance(error, WrongUseError))
     except NeuronTbError as error:
         return Result(error=str(error))
     except MemoryError:

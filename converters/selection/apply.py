@@ -8,141 +8,57 @@ in two: a slice is shown whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neuron_tb.converters.errors import NothingLeftError
-from neuron_tb.converters.model import NONE, Bools, Int32, Int64, Role, Steps, Trace, TrackKind
-from neuron_tb.converters.selection.filters import Filters, ranks_text, within
-
-_ALIASES = {
-    "model_load": "nrt_load",
-    "device_exec": "nc_exec_running",
-    "cc_exec": "cc_running",
-    "cc_load": "nrt_load_collectives",
-    "runtime_execute": "kmgr_exec_core",
-}
-"""Neuron's other names of its events."""
-_HARDWARE = (
-    "cc_exec_barrier",
-    "nc_exec_running",
-    "cc_running",
-    "numerical_err",
-    "hw_notify",
-    "timestamp_sync_point",
-    "nc_model_switch",
+from neuron_tb.converters.errors import NothingLeftError, UnknownEventError
+from neuron_tb.converters.model import (
+    NONE,
+    Bools,
+    Instants,
+    Int32,
+    Int64,
+    Role,
+    Slices,
+    Steps,
+    Trace,
+    TrackKind,
 )
-"""What Neuron calls ``hardware``: events that the device reports."""
+from neuron_tb.converters.readers.neuron.event_names import ALIASES, HARDWARE, NUMBERED, OTHERS
+from neuron_tb.converters.selection.filters import EVENT_GROUPS, Filters, ranks_text, within
 
 
 def apply(filters: Filters, trace: Trace) -> Trace:
-    """The trace with what is kept; its ``filtered`` says what that is and how much.
+    """The trace with what every filter keeps; its ``filtered`` says what that is and how much.
 
-    Raises NothingLeftError when nothing is left.
+    Raises NothingLeftError when nothing is left, UnknownEventError for a word of ``--events``
+    that is no event's name.
     """
     if not filters:
         return trace
-    keep = _Kept.everything(trace)
-    if filters.ranks is not None:
-        _keep_ranks(filters, trace, keep)
-    if filters.cores is not None:
-        _keep_cores(filters, trace, keep)
-    if filters.steps is not None:
-        _keep_steps(filters, trace, keep)
-    if filters.time_ns is not None:
-        _keep_time(filters, trace, keep)
-    if filters.events is not None:
-        _keep_events(filters, trace, keep)
-    result = keep.taken(trace)
+    kept = _Kept.everything(trace)
+    for given, keep in (
+        (filters.ranks, _of_ranks),
+        (filters.cores, _of_cores),
+        (filters.steps, _of_steps),
+        (filters.time_ns, _of_time),
+        (filters.events, _of_events),
+    ):
+        if given is not None:
+            kept = kept.and_also(keep(filters, trace).with_whole_executions(trace))
+    result = trace.take(kept.slices, kept.instants, kept.counters, kept.memory)
+    result = result.without_empty_tracks()
     if not (len(result.slices) or len(result.counters) or len(result.instants)):
-        raise NothingLeftError(
-            f"nothing of the capture is left ({filters}): {_what_there_is(trace)}."
-        )
+        raise NothingLeftError(f"nothing is left after {filters}: {_what_there_is(trace)}.")
     total, shown = len(trace.slices), len(result.slices)
     result.filtered = f"{filters}: {shown:,} of {total:,} slices"
     return result
 
 
-def _keep_ranks(filters: Filters, trace: Trace, keep: _Kept) -> None:
-    assert filters.ranks is not None
-    wanted = np.array(
-        [p.rank is not None and within(p.rank, filters.ranks) for p in trace.processes], np.bool_
-    )
-    keep.tracks(trace, wanted[trace.track_column("process")])
-    keep.memory &= wanted[trace.memory.process]
-
-
-def _keep_cores(filters: Filters, trace: Trace, keep: _Kept) -> None:
-    assert filters.cores is not None
-    ranges = filters.cores
-    wanted = np.array([within(d.index, ranges) for d in trace.devices] or [True], np.bool_)
-    device = trace.track_column("device")
-    core = np.array([t.core is None or within(t.core, ranges) for t in trace.tracks], np.bool_)
-    keep.tracks(trace, ((device == NONE) | wanted[device]) & core)
-    ids = trace.memory.device_id
-    known = np.array([within(n, ranges) for n in range(int(ids.max(initial=0)) + 1)], np.bool_)
-    on_device = (trace.memory.device_type != 0) & (ids != NONE)
-    keep.memory &= ~on_device | known[np.maximum(ids, 0)]
-
-
-def _keep_steps(filters: Filters, trace: Trace, keep: _Kept) -> None:
-    """What begins in a chosen step, and device work that was launched in one."""
-    assert filters.steps is not None
-    first, last = filters.steps
-    steps = trace.steps
-    chosen = (steps.slice != NONE) & (steps.number >= (0 if first is None else first))
-    if last is not None:
-        chosen &= steps.number <= last
-    inside = _Windows(steps, np.flatnonzero(chosen), len(trace.processes))
-    keep.slices &= inside.hold(trace.slice_process, trace.slices.start_ns)
-    execution = trace.execution_of_slice
-    if len(trace.executions):
-        step = trace.executions.step[execution]
-        linked = (execution != NONE) & (step != NONE)
-        keep.slices = np.where(linked, chosen[step], keep.slices)
-    process = trace.track_column("process")
-    for name, rows in (("instants", trace.instants), ("counters", trace.counters)):
-        mine = inside.hold(process[rows.track], rows.time_ns)
-        setattr(keep, name, getattr(keep, name) & mine)
-    keep.memory &= inside.hold(trace.memory.process, trace.memory.time_ns)
-
-
-def _keep_time(filters: Filters, trace: Trace, keep: _Kept) -> None:
-    """What lies in the range at least in part; the profiler's own span is no such thing."""
-    assert filters.time_ns is not None
-    zero = trace.time_range()[0] if filters.zero_ns is None else filters.zero_ns
-    begin, end = filters.time_ns
-    ever = np.iinfo(np.int64)
-    earliest = ever.min if begin is None else min(zero + begin, ever.max)
-    latest = ever.max if end is None else min(zero + end, ever.max)
-    slices = trace.slices
-    keep.slices &= (slices.start_ns < latest) & (slices.role != Role.SPAN)
-    keep.slices &= (slices.end_ns > earliest) | (slices.start_ns >= earliest)
-    for name in ("instants", "counters", "memory"):
-        time = getattr(trace, name).time_ns
-        setattr(keep, name, getattr(keep, name) & (time >= earliest) & (time < latest))
-
-
-def _keep_events(filters: Filters, trace: Trace, keep: _Kept) -> None:
-    """Events of Neuron's system traces by name; framework rows stay unless ``^framework``."""
-    assert filters.events is not None
-    asked = [word for word in filters.events if not word.startswith("^")]
-    refused = [word.removeprefix("^") for word in filters.events if word.startswith("^")]
-    names = np.array([text.split(" ")[0] for text in trace.strings] or [""], np.str_)
-    system = _is_system(trace)
-    for columns, attribute in ((trace.slices, "slices"), (trace.instants, "instants")):
-        of_system = system[columns.track]
-        name = names[columns.name]
-        wanted = np.ones(len(columns), np.bool_)
-        if asked:
-            wanted = ~of_system | _any(name, of_system, asked)
-        wanted &= ~_any(name, of_system, refused)
-        setattr(keep, attribute, getattr(keep, attribute) & wanted)
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Kept:
     """Which rows of each table stay."""
 
@@ -155,24 +71,131 @@ class _Kept:
     def everything(cls, trace: Trace) -> _Kept:
         return cls(*(np.ones(len(getattr(trace, f.name)), np.bool_) for f in fields(cls)))
 
-    def tracks(self, trace: Trace, wanted: Bools) -> None:
-        """Keep only rows on these tracks (memory events are of a process, not of a row)."""
-        for name in ("slices", "instants", "counters"):
-            setattr(self, name, getattr(self, name) & wanted[getattr(trace, name).track])
+    def and_also(self, other: _Kept) -> _Kept:
+        """What both keep."""
+        return _Kept(*(getattr(self, f.name) & getattr(other, f.name) for f in fields(self)))
 
-    def taken(self, trace: Trace) -> Trace:
-        """The rows that stay, with the links and steps that were found among all."""
-        self._whole_executions(trace)
-        part = trace.take(self.slices, self.instants, self.counters, self.memory)
-        return part.without_empty_tracks()
-
-    def _whole_executions(self, trace: Trace) -> None:
-        """An execution on two physical cores stays with both of its rows."""
+    def with_whole_executions(self, trace: Trace) -> _Kept:
+        """An execution on two physical cores stays with both of its rows, or with none."""
         execution = trace.execution_of_slice
         rows = np.flatnonzero(execution != NONE)
         stays = np.zeros(len(trace.executions), np.bool_)
         stays[execution[rows[self.slices[rows]]]] = True
-        self.slices[rows] = stays[execution[rows]]
+        slices = self.slices.copy()
+        slices[rows] = stays[execution[rows]]
+        return replace(self, slices=slices)
+
+
+# -- one filter each --------------------------------------------------------------------------
+
+
+def _of_ranks(filters: Filters, trace: Trace) -> _Kept:
+    assert filters.ranks is not None
+    wanted = np.array(
+        [p.rank is not None and within(p.rank, filters.ranks) for p in trace.processes], np.bool_
+    )
+    return _on_tracks(trace, wanted[trace.track_column("process")], wanted[trace.memory.process])
+
+
+def _of_cores(filters: Filters, trace: Trace) -> _Kept:
+    assert filters.cores is not None
+    ranges = filters.cores
+    wanted = np.array([within(d.index, ranges) for d in trace.devices] or [True], np.bool_)
+    device = trace.track_column("device")
+    core = np.array([t.core is None or within(t.core, ranges) for t in trace.tracks], np.bool_)
+    ids = trace.memory.device_id
+    known = np.array([within(n, ranges) for n in range(int(ids.max(initial=0)) + 1)], np.bool_)
+    on_device = (trace.memory.device_type != 0) & (ids != NONE)
+    memory = ~on_device | known[np.maximum(ids, 0)]
+    return _on_tracks(trace, ((device == NONE) | wanted[device]) & core, memory)
+
+
+def _on_tracks(trace: Trace, wanted: Bools, memory: Bools) -> _Kept:
+    """Rows on these tracks; memory events are of a process, not of a row."""
+    return _Kept(
+        wanted[trace.slices.track],
+        wanted[trace.instants.track],
+        wanted[trace.counters.track],
+        memory,
+    )
+
+
+def _of_steps(filters: Filters, trace: Trace) -> _Kept:
+    """What begins in a chosen step, and device work that was launched in one."""
+    assert filters.steps is not None
+    first, last = filters.steps
+    steps = trace.steps
+    chosen = (steps.slice != NONE) & (steps.number >= (0 if first is None else first))
+    if last is not None:
+        chosen &= steps.number <= last
+    inside = _Windows(steps, np.flatnonzero(chosen), len(trace.processes))
+    slices = inside.hold(trace.slice_process, trace.slices.start_ns)
+    execution = trace.execution_of_slice
+    if len(trace.executions):
+        step = trace.executions.step[execution]
+        linked = (execution != NONE) & (step != NONE)
+        slices = np.where(linked, chosen[step], slices)
+    process = trace.track_column("process")
+    return _Kept(
+        slices,
+        inside.hold(process[trace.instants.track], trace.instants.time_ns),
+        inside.hold(process[trace.counters.track], trace.counters.time_ns),
+        inside.hold(trace.memory.process, trace.memory.time_ns),
+    )
+
+
+def _of_time(filters: Filters, trace: Trace) -> _Kept:
+    """What lies in the range at least in part; the profiler's own span is no such thing."""
+    assert filters.time_ns is not None
+    zero = trace.time_range()[0] if filters.zero_ns is None else filters.zero_ns
+    begin, end = filters.time_ns
+    ever = np.iinfo(np.int64)
+    earliest = ever.min if begin is None else min(zero + begin, ever.max)
+    latest = ever.max if end is None else min(zero + end, ever.max)
+    rows = trace.slices
+    slices = (rows.start_ns < latest) & (rows.role != Role.SPAN)
+    slices &= (rows.end_ns > earliest) | (rows.start_ns >= earliest)
+
+    def inside(time: Int64) -> Bools:
+        held: Bools = (time >= earliest) & (time < latest)
+        return held
+
+    points = inside(trace.instants.time_ns), inside(trace.counters.time_ns)
+    return _Kept(slices, *points, inside(trace.memory.time_ns))
+
+
+def _of_events(filters: Filters, trace: Trace) -> _Kept:
+    """Events of Neuron's system traces by name; framework rows stay unless ``^framework``."""
+    assert filters.events is not None
+    names = np.array([text.split(" ")[0] for text in trace.strings] or [""], np.str_)
+    system = _is_system(trace)
+    _refuse_unknown(filters.events, set(names.tolist()))
+    asked = [word for word in filters.events if not word.startswith("^")]
+    refused = [word.removeprefix("^") for word in filters.events if word.startswith("^")]
+
+    def kept(columns: Slices | Instants) -> Bools:
+        of_system = system[columns.track]
+        name = names[columns.name]
+        wanted = np.ones(len(columns), np.bool_)
+        if asked:
+            wanted = ~of_system | _any(name, of_system, asked)
+        return wanted & ~_any(name, of_system, refused)
+
+    everything = _Kept.everything(trace)
+    return replace(everything, slices=kept(trace.slices), instants=kept(trace.instants))
+
+
+def _refuse_unknown(words: Sequence[str], names: set[str]) -> None:
+    """Raise UnknownEventError for a word that no event here is called, nor any known to exist."""
+    known = {*names, *NUMBERED, *OTHERS, *ALIASES, *EVENT_GROUPS}
+    for word in words:
+        name = word.removeprefix("^")
+        if name not in known:
+            near = get_close_matches(name, sorted(known), n=1, cutoff=0.3)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UnknownEventError(
+                f"--events {word}: no event of Neuron's is called {name!r}{hint}"
+            )
 
 
 class _Windows:
@@ -205,7 +228,7 @@ class _Windows:
 def _is_system(trace: Trace) -> Bools:
     """Which tracks are of Neuron's system traces."""
     neuron = {n for n, device in enumerate(trace.devices) if device.family == "neuron"}
-    executions = {"nc_exec_running", *_HARDWARE} & set(trace.strings)
+    executions = {"nc_exec_running", *HARDWARE} & set(trace.strings)
     named = [n for n, text in enumerate(trace.strings) if text in executions]
     of_hardware = set(trace.slices.track[np.isin(trace.slices.name, named)].tolist())
     of_hardware |= set(trace.instants.track[np.isin(trace.instants.name, named)].tolist())
@@ -226,11 +249,11 @@ def _any(name: NDArray[np.str_], system: Bools, words: Sequence[str]) -> Bools:
         elif word == "framework":
             found |= ~system
         elif word == "hardware":
-            found |= system & np.isin(name, _HARDWARE)
+            found |= system & np.isin(name, HARDWARE)
         elif word == "software":
-            found |= system & ~np.isin(name, _HARDWARE)
+            found |= system & ~np.isin(name, HARDWARE)
         else:
-            found |= system & (name == _ALIASES.get(word, word))
+            found |= system & (name == ALIASES.get(word, word))
     return found
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.errors import WrongUseError
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*(ns|us|ms|s)")
@@ -14,7 +14,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _STEPS = re.compile(r"(\d{0,18}):(\d{0,18})|(\d{1,18})")
 _WORD = re.compile(r"\^?[A-Za-z0-9_]+")
 
-_GROUPS = ("all", "hardware", "software", "framework")
+EVENT_GROUPS = ("all", "hardware", "software", "framework")
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -47,7 +47,7 @@ class Filters:
     ) -> Filters:
         """Parse ``0,3-5`` (ranks, cores), ``2:5``, ``10ms:20ms`` and Neuron's filter words.
 
-        Raises NeuronTbError, with an example, for anything else.
+        Raises WrongUseError, with an example, for anything else.
         """
         return cls(
             None if ranks is None else _ranges(ranks, "--ranks"),
@@ -62,19 +62,20 @@ class Filters:
         return any(value is not None for value in kept)
 
     def __str__(self) -> str:
+        """As the options that say the same."""
         parts = []
         for name, ranges in (("ranks", self.ranks), ("cores", self.cores)):
             if ranges is not None:
-                parts.append(f"{name} {_ranges_text(ranges)}")
+                parts.append(f"--{name} {_ranges_text(ranges)}")
         if self.steps is not None:
             first, last = ("" if step is None else str(step) for step in self.steps)
-            parts.append(f"steps {first}:{last}" if first != last else f"step {first}")
+            parts.append(f"--steps {first}:{last}" if first != last else f"--steps {first}")
         if self.time_ns is not None:
             begin, end = ("" if t is None else f"{t / 1e6:g}ms" for t in self.time_ns)
-            parts.append(f"time {begin}:{end}")
+            parts.append(f"--time {begin}:{end}")
         if self.events is not None:
-            parts.append(f"events {','.join(self.events)}")
-        return "; ".join(parts)
+            parts.append(f"--events {','.join(self.events)}")
+        return " ".join(parts)
 
     def wants_rank(self, rank: int | None) -> bool:
         """Whether a rank is kept; an unknown one may be."""
@@ -89,7 +90,7 @@ def _ranges(text: str, option: str) -> Ranges:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise NeuronTbError(f"{option} takes numbers and ranges such as 0,3-5, not {text!r}.")
+            raise WrongUseError(f"{option} takes numbers and ranges such as 0,3-5, not {text!r}.")
         ranges.append((int(match[1]), int(match[2] or match[1])))
     return tuple(ranges)
 
@@ -106,12 +107,12 @@ def _ranges_text(ranges: Ranges) -> str:
 def _steps(text: str) -> tuple[int | None, int | None]:
     match = _STEPS.fullmatch(text.strip())
     if match is None or not any(match.groups()):
-        raise NeuronTbError(f"--steps takes a step or a range such as 2:5, 2: or :5, not {text!r}.")
+        raise WrongUseError(f"--steps takes a step or a range such as 2:5, 2: or :5, not {text!r}.")
     if match[3]:
         return int(match[3]), int(match[3])
     first, last = (int(part) if part else None for part in (match[1], match[2]))
     if first is not None and last is not None and last < first:
-        raise NeuronTbError(f"--steps {text}: the last step comes before the first.")
+        raise WrongUseError(f"--steps {text}: the last step comes before the first.")
     return first, last
 
 
@@ -120,12 +121,12 @@ def _times(text: str) -> tuple[int | None, int | None]:
     begin, end = _nanoseconds(first), _nanoseconds(last)
     wrong = (first.strip() and begin is None) or (last.strip() and end is None) or not colon
     if wrong or (begin is None and end is None):
-        raise NeuronTbError(
+        raise WrongUseError(
             "--time takes a range such as 10ms:20ms, 1.5s: or :800us (ns, us, ms or s after the "
             f"capture's first event), not {text!r}."
         )
     if begin is not None and end is not None and end <= begin:
-        raise NeuronTbError(f"--time {text}: the range ends before it begins.")
+        raise WrongUseError(f"--time {text}: the range ends before it begins.")
     return begin, end
 
 
@@ -142,9 +143,9 @@ def _words(text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(","))
     for word in words:
         if _WORD.fullmatch(word) is None:
-            raise NeuronTbError(
+            raise WrongUseError(
                 "--events takes names of Neuron's events and the words "
-                f"{', '.join(_GROUPS)}, each with ^ in front to leave it out, such as "
+                f"{', '.join(EVENT_GROUPS)}, each with ^ in front to leave it out, such as "
                 f"nrt_execute,hardware,^cc_running; {word!r} is none."
             )
     return words

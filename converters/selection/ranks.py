@@ -22,7 +22,7 @@ def only_ranks(found: Found, filters: Filters) -> Found:
     if not wanted:
         ranks = sorted({rank for unit in units for rank in unit.ranks if rank is not None})
         raise NothingLeftError(
-            f"nothing of the capture is left ({filters}): it has ranks {ranks_text(ranks)}."
+            f"nothing is left after {filters}: the capture has ranks {ranks_text(ranks)}."
         )
     return replace(found, captures=[c for unit in wanted for c in unit.found.captures])
 

@@ -9,6 +9,12 @@ def why_no_device_time(trace: Trace) -> str | None:
     """The likely cause, None when the trace has device time."""
     if len(trace.executions):
         return None
+    if trace.links.left_out:
+        options = trace.filtered.rpartition(": ")[0]
+        return (
+            f"No device time: of {trace.links.left_out:,} executions nothing is left after "
+            f"{options}. `neuron-tb info` says what the capture has."
+        )
     if trace.devices and all(device.detail for device in trace.devices) and not _operators(trace):
         return (
             "No device time: a device profile shows the engines inside executions, not which "

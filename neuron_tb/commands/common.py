@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 import click
 
-from neuron_tb.converters.errors import NeuronTbError
+from neuron_tb.converters.errors import NeuronTbError, WrongUseError
 from neuron_tb.converters.findings import Finding
 
 EXIT_UNREADABLE = 1
+EXIT_WRONG_USE = 2
 EXIT_FINDINGS = 3
 EXIT_CHECK_FAILED = 4
 
@@ -166,7 +167,7 @@ def _fail(error: BaseException, debug: bool) -> None:
         raise error
     text = " ".join(_sentence(error).split()) or type(error).__name__
     click.echo(f"neuron-tb: {printable(text)}", err=True)
-    sys.exit(EXIT_UNREADABLE)
+    sys.exit(EXIT_WRONG_USE if isinstance(error, WrongUseError) else EXIT_UNREADABLE)
 
 
 def _sentence(error: BaseException) -> str:

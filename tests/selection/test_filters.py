@@ -75,7 +75,7 @@ def test_a_step_keeps_what_was_launched_in_it_with_all_its_links(cluster: Path) 
     assert (trace.slices.role[after.launch] == Role.RUNTIME).all()
     assert after.operator_link.tolist().count(LinkKind.NONE) == 0
     assert (trace.steps.number[after.step] == 4).all()
-    assert trace.filtered == f"step 4: {len(trace.slices):,} of {len(whole.slices):,} slices"
+    assert trace.filtered == f"--steps 4: {len(trace.slices):,} of {len(whole.slices):,} slices"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_words_that_mean_nothing_are_refused_in_a_sentence(words: dict[str, str]
 
 
 def test_a_filter_that_leaves_nothing_says_what_there_is(cluster: Path) -> None:
-    with pytest.raises(NothingLeftError, match=r"step 9\).*steps 3-5"):
+    with pytest.raises(NothingLeftError, match=r"--steps 9: .*steps 3-5"):
         filtered(cluster, steps="9")
     with pytest.raises(NeuronTbError):
         filtered(cluster, ranks="17")
@@ -194,9 +194,9 @@ def test_every_command_says_that_its_totals_are_of_a_part(cluster: Path, tmp_pat
         assert "Filtered" in run.output
         assert "totals are those of this part" in run.output
         document = json.loads(CliRunner().invoke(main, [*arguments, "--format", "json"]).stdout)
-        assert "step 4: " in str(document["filtered"])
+        assert "--steps 4: " in str(document["filtered"])
     out = str(tmp_path / "out")
     run = CliRunner().invoke(main, ["convert", str(cluster), "-o", out, "--ranks", "0", "--strict"])
     assert run.exit_code == 0, run.output  # a wanted part is no fault
-    assert "Filtered (ranks 0: " in run.output
-    assert CliRunner().invoke(main, ["summary", str(cluster), "--steps", "x"]).exit_code == 1
+    assert "Filtered (--ranks 0: " in run.output
+    assert CliRunner().invoke(main, ["summary", str(cluster), "--steps", "x"]).exit_code == 2

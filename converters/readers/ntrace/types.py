@@ -8,64 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_NAMES = (
-    "generic",
-    "nrt_load",
-    "nrt_post_request",
-    "nrt_execute",
-    "kmgr_exec_core",
-    "nrt_load_collectives",
-    "cc_exec_barrier",
-    "nc_exec_running",
-    "cc_running",
-    "nrt_tensor_read",
-    "nrt_tensor_write",
-    "nrt_tensor_read_batch",
-    "nrt_tensor_write_batch",
-    "numerical_err",
-    "enc_barrier_recv",
-    "enc_barrier_send",
-    "enc_barrier",
-    "kbl_exec_pre",
-    "kbl_exec_core",
-    "kbl_exec_wait",
-    "kbl_exec_post",
-    "nrt_model_switch",
-    "nrt_model_submit",
-    "nrt_async_sema_wait",
-    "hw_notify",
-    "timestamp_sync_point",
-    "nc_model_switch",
-    "nrt_tensor_allocate",
-    "nrt_tensor_free",
-    "tensor_block_while_exec",
-    "dmem_buf_copyin",
-    "dmem_buf_copyout",
-    "dmem_buf_batch_copyin",
-    "dmem_buf_batch_copyout",
-    "nrt_dma_mem_alloc",
-    "nrt_dma_mem_dealloc",
-    "exec_consume_tpb_status_notifications",
-    "exec_consume_cc_core_notifications",
-    "notification_consume_errors",
-    "exec_consume_gpsimd_stdio",
-    "nrt_cc_prepare",
-    "nrt_cc_schedule",
-    "hostcc_build_ctx",
-    "hostcc_load",
-    "hostcc_exec",
-    "hostcc_wait",
-)
-KNOWN_TYPES = len(_NAMES)
+from neuron_tb.converters.readers.neuron.event_names import NUMBERED
+
+KNOWN_TYPES = len(NUMBERED)
 
 
 def type_name(number: int) -> str:
     """What a type is called in the runtime's own JSON; ``event_type_<n>`` when not known."""
-    return _NAMES[number] if 0 <= number < KNOWN_TYPES else f"event_type_{number}"
+    return NUMBERED[number] if 0 <= number < KNOWN_TYPES else f"event_type_{number}"
 
 
 def _numbers(*names: str) -> frozenset[int]:
-    return frozenset(map(_NAMES.index, names))
+    return frozenset(map(NUMBERED.index, names))
 
 
 HARDWARE = _numbers(
