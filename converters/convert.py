@@ -71,6 +71,7 @@ def convert(
     run: str | None = None,
     instance_type: str | None = None,
     steps_from: str | None = None,
+    align: str | Sequence[str] = "auto",
     instructions: bool = False,
     filters: Filters | None = None,
     force: bool = False,
@@ -83,8 +84,9 @@ def convert(
 
     ``to``: ``all`` or names from ``TARGETS``. ``run``: the run's name, by default the
     capture's own. ``instance_type``: such as ``trn2.48xlarge``; without it no peak figures are
-    written. ``instructions``: single instructions of device profiles too. An existing result is
-    replaced only with ``force``. ``filters``: the part of the capture to write.
+    written. ``instructions``: single instructions of device profiles too. ``align``: as of
+    ``load``. An existing result is replaced only with ``force``. ``filters``: the part of the
+    capture to write.
 
     ``workers``: how many processes convert ranks at the same time (default: one for small
     captures, else one per processor). ``engine``: ``processes``, or ``ray`` for a Ray cluster.
@@ -98,7 +100,7 @@ def convert(
     name = run_name(run if run is not None else found.name)
     plan = _Plan(
         names,
-        {"steps_from": steps_from, "instructions": instructions},
+        {"steps_from": steps_from, "instructions": instructions, "align": align},
         filters or Filters(),
         engine,
         say,

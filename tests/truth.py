@@ -49,6 +49,7 @@ class Rank:
     framework_ns: int = 0
     profile_ns: int = 0
     drift_ppm: float = 0.0
+    jitter_ns: int = 0
     ran: list[Ran] = field(default_factory=list)
     framework: list[Event] = field(default_factory=list)
     profile: list[Event] = field(default_factory=list)
@@ -205,10 +206,11 @@ def _us(ns: int) -> float:
 
 
 def _rows(rank: Rank) -> list[Event]:
-    rows = []
+    rows, draw = [], random.Random(rank.rank)
     for row in rank.profile:
-        start = rank.at_profile(row["timestamp"])
-        end = rank.at_profile(row["timestamp"] + row["duration"])
+        noise = draw.randint(-rank.jitter_ns, rank.jitter_ns)
+        start = rank.at_profile(row["timestamp"]) + noise
+        end = rank.at_profile(row["timestamp"] + row["duration"]) + noise
         place = {"instance_id": rank.host, "process_id": str(rank.pid)}
         rows.append(row | place | {"timestamp": start, "duration": end - start})
     return rows

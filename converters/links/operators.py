@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neuron_tb.converters.links.identifiers import Finder
-from neuron_tb.converters.model import NONE, Executions, Int32, Int64, LinkKind, Role, Source, Trace
-from neuron_tb.converters.model.lanes import innermost_around
+from neuron_tb.converters.model import (
+    NONE,
+    Executions,
+    Int32,
+    Int64,
+    LinkKind,
+    Role,
+    Source,
+    Trace,
+    TrackKind,
+)
+from neuron_tb.converters.model.lanes import innermost_around, lay_out
 
 
 def find_operators(trace: Trace, executions: Executions, sequence: Int64) -> None:
@@ -120,24 +131,52 @@ def _through_sequence(
 
 
 def _operator_around(trace: Trace, launch: Int32) -> Int32:
-    """The innermost operator of the call's own thread that contains the call in time."""
+    """The innermost operator of the call's own thread that contains the call in time.
+
+    A call of a system profile whose clock differs may lie inside any operator: none is claimed.
+    Where the profile's times are noisy, the middle of the call counts, if no other operator is
+    within the noise.
+    """
     slices = trace.slices
     operators = np.flatnonzero(trace.roles(Role.OPERATOR))
     thread = _thread_of_track(trace)[slices.track]
     found = np.full(len(launch), NONE, np.int32)
-    wanted = np.flatnonzero(launch != NONE)
+    apart = np.array([p.clocks_apart for p in trace.processes] or [False], np.bool_)
+    noise = np.array([p.clock_noise_ns for p in trace.processes] or [0], np.int64)
+    of_profile = np.array([t.kind is TrackKind.RUNTIME for t in trace.tracks] or [False], np.bool_)
+    compared = of_profile[slices.track[launch]]
+    process = trace.slice_process[launch]
+    wanted = np.flatnonzero((launch != NONE) & ~(apart[process] & compared))
     if not len(wanted):
         return found
-    rows = launch[wanted]
-    around = innermost_around(
-        thread[operators],
-        slices.start_ns[operators],
-        slices.duration_ns[operators],
-        thread[rows],
-        slices.start_ns[rows],
-        slices.end_ns[rows],
-    )
-    found[wanted] = np.where(around != NONE, operators[around], NONE)
+    rows, slack = launch[wanted], np.where(compared, noise[process], 0)[wanted]
+    start, end = slices.start_ns[rows], slices.end_ns[rows]
+    noisy = slack > 0
+    middle = (start + end) // 2
+    start, end = np.where(noisy, middle, start), np.where(noisy, middle, end)
+
+    def around(among: NDArray[np.intp], start: Int64, end: Int64) -> Int32:
+        place = innermost_around(
+            thread[among],
+            slices.start_ns[among],
+            slices.duration_ns[among],
+            thread[rows],
+            start,
+            end,
+        )
+        return np.where(place != NONE, among[place], NONE).astype(np.int32)
+
+    chosen = around(operators, start, end)
+    if noisy.any():
+        layout = lay_out(
+            thread[operators], slices.start_ns[operators], slices.duration_ns[operators]
+        )
+        outermost = operators[layout.depth == 0]
+        here = around(outermost, middle, middle)
+        for time in (middle - slack, middle + slack):
+            near = around(outermost, time, time)
+            chosen[noisy & (near != NONE) & (near != here)] = NONE
+    found[wanted] = chosen
     return found
 
 

@@ -65,11 +65,18 @@ def _implicit_steps(trace: Trace) -> Steps:
 
 
 def assign_steps(trace: Trace, executions: Executions, steps: Steps) -> None:
-    """A step's device work is what was launched in it; unlaunched work goes by its start."""
-    cause = np.where(executions.operator != NONE, executions.operator, executions.slice)
-    cause = np.where(executions.launch != NONE, executions.launch, cause)
-    process = trace.slice_process[executions.slice]
-    executions.step = step_at(steps, process, trace.slices.start_ns[cause])
+    """A step's device work is what was launched in it; unlaunched work goes by its start.
+
+    Where the clock of a system profile differs from that of the trace, which has the steps, only
+    the operator says the step.
+    """
+    start, process = trace.slices.start_ns, trace.slice_process[executions.slice]
+    by_operator = step_at(steps, process, start[executions.operator])
+    by_operator[executions.operator == NONE] = NONE
+    cause = np.where(executions.launch != NONE, executions.launch, executions.slice)
+    apart = np.array([p.clocks_apart for p in trace.processes] or [False], np.bool_)
+    by_time = np.where(apart[process], NONE, step_at(steps, process, start[cause]))
+    executions.step = np.where(by_operator != NONE, by_operator, by_time).astype(np.int32)
 
 
 def step_at(steps: Steps, process: Int32, time_ns: Int64) -> Int32:

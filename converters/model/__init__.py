@@ -10,7 +10,7 @@ somebody shows them.
 
 from __future__ import annotations
 
-from neuron_tb.converters.model.clock import Clock, ClockKind
+from neuron_tb.converters.model.clock import Alignment, Clock, ClockKind
 from neuron_tb.converters.model.columns import (
     NONE,
     Bools,
@@ -41,6 +41,7 @@ __all__ = [
     "DEVICE_ROLES",
     "MEASURED_ROLES",
     "NONE",
+    "Alignment",
     "Bools",
     "Clock",
     "ClockKind",

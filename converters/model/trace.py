@@ -12,7 +12,7 @@ import numpy as np
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.model.arguments import Arguments, Text
-from neuron_tb.converters.model.clock import Clock, ClockKind
+from neuron_tb.converters.model.clock import Alignment, Clock, ClockKind
 from neuron_tb.converters.model.columns import NONE, Bools, Int32, StringTable, places
 from neuron_tb.converters.model.executions import Executions, Links
 from neuron_tb.converters.model.rows import Counters, Flows, Instants, MemoryEvents, Role, Slices
@@ -25,8 +25,9 @@ class Trace:
     """One capture, of one or many processes, on one clock.
 
     ``metadata`` holds, per process, the source's top-level keys (``distributedInfo``, …) as
-    decoded JSON. ``filtered`` says which part of a capture it is, where it is not all of it.
-    ``neuron`` tells whether anything in the capture is evidence of AWS Neuron.
+    decoded JSON. ``alignments``: how its clocks were compared. ``filtered`` says which part of a
+    capture it is, where it is not all of it. ``neuron`` tells whether anything in the capture is
+    evidence of AWS Neuron.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Trace:
     metadata: list[dict[str, Any]] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     sources: list[str] = field(default_factory=list)
+    alignments: list[Alignment] = field(default_factory=list)
     step_annotation: str = "ProfilerStep#"
     filtered: str = ""
     _links: Links | None = field(default=None, init=False, repr=False, compare=False)
@@ -277,6 +279,7 @@ def merge(name: str, traces: Sequence[Trace]) -> Trace:
         ]
         merged.findings.extend(trace.findings)
         merged.sources += trace.sources
+        merged.alignments += trace.alignments
         arguments += trace.arguments.pieces
         offset += len(trace.arguments)
     merged.strings = table.strings

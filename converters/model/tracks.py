@@ -24,6 +24,9 @@ class Process:
     """One profiled process. ``pid`` is the real one; equal pids on two hosts are two processes.
 
     ``host`` is the instance id or host name ("" when unknown), ``rank`` the global rank.
+    ``clocks_apart``: the times of its system profile and of its framework's trace differ by an
+    unknown amount, so that containment of one in the other means nothing. ``clock_noise_ns``: each
+    of the profile's times is late or early by up to so much.
     """
 
     host: str
@@ -33,6 +36,8 @@ class Process:
     labels: str = ""
     sort_index: int | None = None
     source: str = ""
+    clocks_apart: bool = False
+    clock_noise_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

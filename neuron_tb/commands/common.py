@@ -179,6 +179,17 @@ def _sentence(error: BaseException) -> str:
     return str(error)
 
 
+align_option = click.option(
+    "--align",
+    multiple=True,
+    default=("auto",),
+    metavar="auto|none|offset=NAME:NS",
+    help="Where the clocks of a trace and its system profile differ: move the profile by what the "
+    "evidence says (auto), leave times as they are (none), or add NS nanoseconds to the profile "
+    "of a rank (rank0), an instance, or every profile (profile).",
+)
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))

@@ -10,6 +10,7 @@ from neuron_tb.analysis.comparison import Comparison, compare
 from neuron_tb.commands.common import (
     SOURCE,
     Stages,
+    align_option,
     command_options,
     format_option,
     number,
@@ -25,13 +26,18 @@ from neuron_tb.converters.selection.filters import Filters
 
 @click.command("compare")
 @click.argument("captures", nargs=-1, required=True, type=SOURCE)
+@align_option
 @format_option
 @command_options
 @filter_options
-def command(captures: tuple[Path, ...], output_format: str, filters: Filters) -> Findings:
+def command(
+    captures: tuple[Path, ...], align: tuple[str, ...], output_format: str, filters: Filters
+) -> Findings:
     """Put captures side by side; the first is what the others are compared with."""
     with Stages() as stages:
-        traces = [load(capture, filters=filters, progress=stages) for capture in captures]
+        traces = [
+            load(capture, filters=filters, align=align, progress=stages) for capture in captures
+        ]
         comparison = compare(*traces)
     findings = Findings(finding for trace in traces for finding in trace.findings)
     if output_format == "json":

@@ -11,6 +11,7 @@ from neuron_tb.commands.common import (
     DESTINATION,
     SOURCE,
     Stages,
+    align_option,
     command_options,
     format_option,
     instance_option,
@@ -44,6 +45,7 @@ _MOST_ROWS = 20
 @click.option("--run", metavar="NAME", help="The run's name; by default the capture's own.")
 @instance_option
 @steps_option
+@align_option
 @instructions_option
 @click.option("--force", is_flag=True, help="Replace an existing result.")
 @click.option(
@@ -70,6 +72,7 @@ def command(
     run: str | None,
     instance_type: str | None,
     steps_from: str | None,
+    align: tuple[str, ...],
     instructions: bool,
     force: bool,
     workers: int | None,
@@ -90,6 +93,7 @@ def command(
             run=run,
             instance_type=instance_type,
             steps_from=steps_from,
+            align=align,
             instructions=instructions,
             force=force,
             workers=workers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from neuron_tb.analysis.absence import why_no_device_time
 from neuron_tb.commands.common import (
     SOURCE,
     Stages,
+    align_option,
     command_options,
     format_option,
     print_findings,
@@ -26,7 +28,7 @@ from neuron_tb.converters.captures.window_manifests import WindowManifest
 from neuron_tb.converters.errors import NeuronTbError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.load import load
-from neuron_tb.converters.model import LinkKind, Role, Source, Trace
+from neuron_tb.converters.model import Alignment, LinkKind, Role, Source, Trace
 from neuron_tb.converters.placing.device_profiles import profiles_of
 from neuron_tb.converters.selection.filters import Filters
 
@@ -36,16 +38,19 @@ _LISTED = 12
 
 @click.command("info")
 @click.argument("sources", nargs=-1, required=True, type=SOURCE)
+@align_option
 @format_option
 @command_options
 @filter_options
-def command(sources: tuple[Path, ...], output_format: str, filters: Filters) -> Findings:
+def command(
+    sources: tuple[Path, ...], align: tuple[str, ...], output_format: str, filters: Filters
+) -> Findings:
     """Say what a capture holds and what it lacks, and what would bring it."""
     found = find(sources, listing=True)
     try:
         with Stages() as stages:
             searched = (found,) if found.captures else sources
-            trace = load(*searched, filters=filters, progress=stages)
+            trace = load(*searched, filters=filters, align=align, progress=stages)
     except NeuronTbError as error:
         _print_unreadable(found, error, output_format)
         raise
@@ -100,6 +105,7 @@ def _facts(trace: Trace) -> dict[str, Any]:
     return {
         "clock": trace.clock.kind.value,
         "duration_us": (last - first) / 1000,
+        "clocks": [asdict(alignment) for alignment in trace.alignments],
         "processes": [
             {"host": p.host or None, "pid": p.pid, "rank": p.rank, "name": p.name or None}
             for p in trace.processes
@@ -164,6 +170,7 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
         ("Processes", processes),
         ("Devices", ", ".join(dict.fromkeys(d.name for d in trace.devices)) or "-"),
         ("Time line", f"{facts['duration_us']:,.1f} us, {facts['clock']} clock"),
+        *(("Clocks", _alignment(one)) for one in trace.alignments[:_LISTED]),
         ("Slices", ", ".join(f"{n:,} {role}" for role, n in facts["slices"].items())),
         ("Instants", f"{facts['instants']:,}"),
         ("Counter samples", f"{facts['counter_samples']:,}"),
@@ -180,6 +187,18 @@ def _print(found: Found, trace: Trace, facts: dict[str, Any]) -> None:
     print_table(None, [("", "left"), ("", "left")], rows)
     if facts["note"]:
         click.echo(facts["note"])
+
+
+def _alignment(one: Alignment) -> str:
+    if one.offset_ns is None or one.bound_ns is None:
+        return f"{one.clock}: off by an unknown amount"
+    evidence = f"{one.anchors:,} {one.method}"
+    if one.moved:
+        bound = f" (within {one.bound_ns / 1000:,.3f} us, {evidence})" if one.anchors else ""
+        return f"{one.clock}: moved by {one.offset_ns / 1000:+,.3f} us{bound}"
+    if abs(one.offset_ns) <= one.bound_ns:
+        return f"{one.clock}: agrees with the trace's ({evidence})"
+    return f"{one.clock}: off by {-one.offset_ns / 1000:+,.3f} us, not moved ({evidence})"
 
 
 def _window(manifest: WindowManifest) -> str:

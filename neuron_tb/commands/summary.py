@@ -10,6 +10,7 @@ from neuron_tb.analysis.summary import COLUMNS, GROUPINGS, Summary, summarize
 from neuron_tb.commands.common import (
     SOURCE,
     Stages,
+    align_option,
     command_options,
     format_option,
     number,
@@ -37,6 +38,7 @@ _HEADINGS = {"op": "Operator", "kernel": "Device work", "step": "Step"}
     "--limit", type=click.IntRange(1), help="Rows shown (a table has 30, JSON has all of them)."
 )
 @steps_option
+@align_option
 @format_option
 @command_options
 @filter_options
@@ -46,6 +48,7 @@ def command(
     sort_by: str | None,
     limit: int | None,
     steps_from: str | None,
+    align: tuple[str, ...],
     output_format: str,
     filters: Filters,
 ) -> Findings:
@@ -56,7 +59,7 @@ def command(
     completion as the host saw it); `-` means that it is not known.
     """
     with Stages() as stages:
-        trace = load(*sources, steps_from=steps_from, filters=filters, progress=stages)
+        trace = load(*sources, steps_from=steps_from, align=align, filters=filters, progress=stages)
         summary = summarize(trace, by)
     if sort_by:
         summary = summary.sorted_by(sort_by)

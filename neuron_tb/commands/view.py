@@ -13,6 +13,7 @@ from neuron_tb.commands.common import (
     LOCAL,
     SOURCE,
     Stages,
+    align_option,
     command_options,
     instance_option,
     instructions_option,
@@ -47,6 +48,7 @@ _TARGETS = {TENSORBOARD: ["xprof", "torch-tb"], PERFETTO: ["perfetto"]}
 @click.option("--port", type=click.IntRange(1, 65535), help="The port on 127.0.0.1.")
 @instance_option
 @steps_option
+@align_option
 @instructions_option
 @command_options
 def command(
@@ -59,6 +61,7 @@ def command(
     port: int | None,
     instance_type: str | None,
     steps_from: str | None,
+    align: tuple[str, ...],
     instructions: bool,
 ) -> Findings:
     """Open captures, or what `convert` wrote, in TensorBoard or Perfetto.
@@ -80,6 +83,7 @@ def command(
                     to=_TARGETS[viewer],
                     instance_type=instance_type,
                     steps_from=steps_from,
+                    align=align,
                     instructions=instructions,
                     force=True,
                     progress=stages,
