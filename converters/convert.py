@@ -10,12 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from neuron_tb.converters.captures.capture import Found
 from neuron_tb.converters.captures.units import Unit, units_of
 from neuron_tb.converters.errors import NeuronTbError, WrongUseError
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.joining import FOUND_ANEW
 from neuron_tb.converters.load import Progress, find_all, load
+from neuron_tb.converters.placing.align import Align, report_host
+from neuron_tb.converters.placing.host_clocks import host_clocks
 from neuron_tb.converters.readers import FORMATS
 from neuron_tb.converters.readers.json import bounds
 from neuron_tb.converters.running import workers as pool
@@ -216,7 +220,11 @@ def _by_unit(units: Sequence[Unit], destination: Destination, plan: _Plan) -> Co
                 kind = WrongUseError if results[0].wrong_use else NeuronTbError
                 raise kind(results[0].error or "nothing could be converted.")
             plan.say("joining ranks")
-            parts = [Results.of_written(result.written) for result in good]
+            later = _later_ns(good, plan, findings)
+            parts = [
+                Results.of_written(result.written, later_ns)
+                for result, later_ns in zip(good, later, strict=True)
+            ]
             written = join(parts, destination, plan.targets, movable=True)
             findings.extend(findings_of(written))
             sources = [source for result in good for source in result.sources]
@@ -249,12 +257,40 @@ def _tasks(units: Sequence[Unit], destination: Destination, plan: _Plan, aside: 
     # What no unit can know by itself takes reading all of them once before.
     labels = [unit.label for unit in units]
     results = _run([replace(task, to=()) for task in tasks], labels, plan, "read")
-    first_ns = [result.first_ns for result in results if result.first_ns is not None]
-    filters = replace(plan.filters, zero_ns=min(first_ns, default=0) if in_time else None)
-    return [
-        replace(task, rank=rank, filters=filters)
-        for task, rank in zip(tasks, _ranks_by_order(results), strict=True)
+    later = _later_ns(results, plan, Findings())
+    first_ns = [
+        result.first_ns + own
+        for result, own in zip(results, later, strict=True)
+        if result.first_ns is not None
     ]
+    zero_ns = min(first_ns, default=0)
+    return [
+        replace(
+            task,
+            rank=rank,
+            filters=replace(plan.filters, zero_ns=zero_ns - own if in_time else None),
+        )
+        for task, rank, own in zip(tasks, _ranks_by_order(results), later, strict=True)
+    ]
+
+
+def _later_ns(results: Sequence[Result], plan: _Plan, findings: Findings) -> list[int]:
+    """By how much each unit's times move, because its host's clock differs from the first one's."""
+    ends = [own for result in results for own in result.collectives]
+    hosts = [{own.host for own in result.collectives} for result in results]
+    # Files that hold several hosts cannot be moved as one.
+    moves = Align.of(plan.reading["align"]).auto and all(len(own) < 2 for own in hosts)
+    fits = {}
+    for clock in host_clocks(ends):
+        found = report_host(clock, moves, findings)
+        if found is not None and found.moved:
+            fits[clock.host] = clock.fit
+    later = []
+    for result, own in zip(results, hosts, strict=True):
+        fit = fits.get(next(iter(own), ""))
+        first = np.array([result.first_ns or 0], np.int64)
+        later.append(0 if fit is None else int(fit.at(first)[0]))
+    return later
 
 
 def _ranks_by_order(results: Sequence[Result]) -> list[int | None]:

@@ -38,7 +38,7 @@ def load(
     steps_from: str | None = None,
     instructions: bool = False,
     filters: Filters | None = None,
-    align: str | Sequence[str] = "auto",
+    align: str | Sequence[str] | Align = "auto",
     progress: Progress | None = None,
 ) -> Trace:
     """Read captures into one Trace.
@@ -57,7 +57,7 @@ def load(
     Raises NeuronTbError, with one plain sentence, when nothing can be read.
     """
     say = progress or (lambda text: None)
-    how = Align.of(align)
+    how = align if isinstance(align, Align) else Align.of(align)
     found = find_all(sources)
     if filters is not None:
         found = only_ranks(found, filters)

@@ -16,8 +16,15 @@ import numpy as np
 
 from neuron_tb.converters.errors import WrongUseError
 from neuron_tb.converters.findings import Findings
-from neuron_tb.converters.model import Alignment, ClockKind, Int64, Process, Trace
+from neuron_tb.converters.model import Alignment, Bools, ClockKind, Int64, Process, Trace
 from neuron_tb.converters.placing.feasible import Fit
+from neuron_tb.converters.placing.host_clocks import (
+    BY_COLLECTIVES,
+    LEAST_ANCHORS,
+    HostClock,
+    collective_ends,
+    host_clocks,
+)
 from neuron_tb.converters.placing.profile_clock import Found, find_profile_offset
 
 _OFFSET = re.compile(r"offset=(?P<name>[^:\s]+):(?P<ns>[+-]?\d{1,18})")
@@ -29,11 +36,12 @@ class Align:
     """``auto``: what the evidence says. ``offsets_ns``: what the user says, by name.
 
     A name is ``profile`` (every system profile), ``rank<N>``, or an instance id: the system
-    profile of that rank, or of that instance's processes.
+    profile of that rank, or of that instance's processes. ``hosts``: whether hosts are compared.
     """
 
     auto: bool = True
     offsets_ns: tuple[tuple[str, int], ...] = ()
+    hosts: bool = True
 
     @classmethod
     def of(cls, text: str | Sequence[str]) -> Align:
@@ -130,8 +138,56 @@ def _settled(
         f"the clock of the system profile was off, its times were moved: {_described(result)}",
         where=where,
     )
-    moved = _moved(profile, own, fit)
+    moved = _moved(profile, np.arange(len(profile.processes)) == own, fit)
     return replace(moved, alignments=[*moved.alignments, replace(result, moved=True)])
+
+
+def align_hosts(trace: Trace, align: Align) -> Trace:
+    """All hosts on the clock of the first one, where their collectives say that clocks differ."""
+    for clock in host_clocks(collective_ends(trace)):
+        result = report_host(clock, align.auto, trace.findings)
+        if result is None:
+            continue
+        if result.moved and clock.fit is not None:
+            own = [(p.host or f"pid {p.pid}") == clock.host for p in trace.processes]
+            trace = _moved(trace, np.array(own, np.bool_), clock.fit)
+        trace = replace(trace, alignments=[*trace.alignments, result])
+    return trace
+
+
+def report_host(clock: HostClock, moves: bool, findings: Findings) -> Alignment | None:
+    """What is known of a host's clock, with a finding where it differs; None without evidence."""
+    if clock.anchors < LEAST_ANCHORS:
+        return None
+    names = f"host {clock.host}", f"host {clock.against}"
+    result = Alignment(*names, BY_COLLECTIVES, clock.anchors)
+    if clock.fit is None:
+        findings.add(
+            "host_clock_unknown",
+            "collectives of several hosts end apart, and by different amounts: their clocks are "
+            "not aligned",
+            where=clock.host,
+        )
+        return result
+    fit = clock.fit
+    result = replace(
+        result,
+        offset_ns=fit.offset_ns,
+        drift_ppm=fit.drift_ppm,
+        bound_ns=fit.bound_ns,
+        moved=moves and fit.excludes_zero,
+    )
+    if fit.excludes_zero:
+        findings.add(
+            "host_clock" if moves else "host_clock_left",
+            "the clock of a host was off, all its times were moved: "
+            f"{_described(result)}, against {names[1]}"
+            if moves
+            else f"the clock of a host is off ({_described(result)}, against {names[1]}); its "
+            "times stay as they are",
+            where=clock.host,
+        )
+    return result
 
 
 def _described(result: Alignment) -> str:
@@ -152,30 +208,23 @@ def _changed(profile: Trace, own: int, **what: Any) -> Trace:
     return replace(profile, processes=processes)
 
 
-def _moved(profile: Trace, own: int, fit: Fit) -> Trace:
-    """All rows of a process on the other clock; lengths change with a drift alone."""
-    of_track = profile.track_column("process") == own
+def _moved(trace: Trace, own: Bools, fit: Fit) -> Trace:
+    """All rows of some processes on the other clock; lengths change with a drift alone."""
+    of_track = own[trace.track_column("process")]
 
-    def moved(time_ns: Int64, mine: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Int64:
+    def moved(time_ns: Int64, mine: Bools) -> Int64:
         return np.where(mine, time_ns + fit.at(time_ns), time_ns)
 
-    slices, mine = profile.slices, of_track[profile.slices.track]
+    slices, mine = trace.slices, of_track[trace.slices.track]
     start = moved(slices.start_ns, mine)
     duration = slices.duration_ns
     if fit.drift_ppm:
         duration = moved(slices.end_ns, mine) - start
+    instants, counters, memory = trace.instants, trace.counters, trace.memory
     return replace(
-        profile,
+        trace,
         slices=replace(slices, start_ns=start, duration_ns=duration),
-        instants=replace(
-            profile.instants,
-            time_ns=moved(profile.instants.time_ns, of_track[profile.instants.track]),
-        ),
-        counters=replace(
-            profile.counters,
-            time_ns=moved(profile.counters.time_ns, of_track[profile.counters.track]),
-        ),
-        memory=replace(
-            profile.memory, time_ns=moved(profile.memory.time_ns, profile.memory.process == own)
-        ),
+        instants=replace(instants, time_ns=moved(instants.time_ns, of_track[instants.track])),
+        counters=replace(counters, time_ns=moved(counters.time_ns, of_track[counters.track])),
+        memory=replace(memory, time_ns=moved(memory.time_ns, own[memory.process])),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from neuron_tb.converters.findings import Findings
 from neuron_tb.converters.model import Device, Role, Trace, TrackKind, merge
-from neuron_tb.converters.placing.align import Align, align_profile
+from neuron_tb.converters.placing.align import Align, align_hosts, align_profile
 from neuron_tb.converters.placing.processes import match_processes
 
 
@@ -43,7 +43,8 @@ def put_together(
     merged = merge(name, parts)
     merged.findings.extend(findings)
     unified = _unify(merged, same) if same else merged
-    return unified.without_empty_tracks()
+    unified = unified.without_empty_tracks()
+    return align_hosts(unified, align) if align.hosts else unified
 
 
 def _without_repeated_rows(trace: Trace, matches: dict[int, int], findings: Findings) -> Trace:

@@ -24,17 +24,21 @@ _PERFETTO = re.compile(r"(?P<run>.+?)(-rank\d+)?\.pftrace")
 
 @dataclass(slots=True)
 class Results:
-    """A run's files by target, and the sentences why a target has none."""
+    """A run's files by target, and the sentences why a target has none.
+
+    ``later_ns``: by how much the clock of its host was found to be behind.
+    """
 
     files: dict[str, list[Path]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     sources: list[str] = field(default_factory=list)
+    later_ns: int = 0
 
     @classmethod
-    def of_written(cls, written: Iterable[Written]) -> Results:
+    def of_written(cls, written: Iterable[Written], later_ns: int = 0) -> Results:
         """The results that a conversion has just written."""
-        results = cls()
+        results = cls(later_ns=later_ns)
         for file in written:
             if file.path is not None:
                 results.files.setdefault(file.target, []).append(file.path)
@@ -123,7 +127,11 @@ def join(
     """
     written: list[Written] = []
     for target in targets:
-        files = [Part(path, movable) for part in parts for path in part.files.get(target, ())]
+        files = [
+            Part(path, movable, part.later_ns)
+            for part in parts
+            for path in part.files.get(target, ())
+        ]
         if files and not TARGETS[target].joiner:
             why = "its files cannot be joined; convert the ranks together"
             written.append(Written(target, None, skipped=why))

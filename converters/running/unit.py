@@ -15,6 +15,8 @@ from neuron_tb.converters.findings import Finding, Findings
 from neuron_tb.converters.joining import Identity
 from neuron_tb.converters.load import load
 from neuron_tb.converters.model import Trace
+from neuron_tb.converters.placing.align import Align
+from neuron_tb.converters.placing.host_clocks import Ends, collective_ends
 from neuron_tb.converters.readers.json import bounds
 from neuron_tb.converters.selection.apply import apply
 from neuron_tb.converters.selection.filters import Filters
@@ -47,7 +49,8 @@ class Result:
     """What came of a unit: its files, or the sentence why there are none (``error``).
 
     ``processes``: those with rows, the unit's own first. ``slices``: how many are kept of what
-    was read. ``first_ns``: the earliest time. ``empty``: filters leave nothing of the unit.
+    was read. ``first_ns``: the earliest time. ``collectives``: when they ended, on the host's
+    clock. ``empty``: filters leave nothing of the unit; ``wrong_use``: they cannot.
     """
 
     written: list[Written] = field(default_factory=list)
@@ -57,6 +60,7 @@ class Result:
     slices: int = 0
     filtered: str = ""
     first_ns: int | None = None
+    collectives: list[Ends] = field(default_factory=list)
     error: str | None = None
     empty: bool = False
     wrong_use: bool = False
@@ -78,7 +82,10 @@ def convert_unit(task: Task) -> Result:
 
 
 def _convert(task: Task) -> Result:
-    trace = load(task.found, **task.reading)
+    # Hosts are compared where all of them are known.
+    align = replace(Align.of(task.reading.get("align", "auto")), hosts=False)
+    trace = load(task.found, **{**task.reading, "align": align})
+    collectives = collective_ends(trace)
     if task.rank is not None:
         trace.processes[0] = replace(trace.processes[0], rank=task.rank)
     trace = apply(task.filters, trace)
@@ -89,6 +96,7 @@ def _convert(task: Task) -> Result:
         slices=len(trace.slices),
         filtered=trace.filtered,
         first_ns=trace.time_range()[0],
+        collectives=collectives,
     )
     if task.to:
         destination = Destination(task.out, task.run, task.instance_type, force=True)
