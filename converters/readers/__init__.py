@@ -26,6 +26,7 @@ from neuron_tb.converters.readers.context import Context
 from neuron_tb.converters.readers.device.names import could_be_device_document
 from neuron_tb.converters.readers.era import within_one_era
 from neuron_tb.converters.readers.json.document import Document, open_document
+from neuron_tb.converters.readers.neuron.device_clock import on_host_clock
 
 if TYPE_CHECKING:
     from neuron_tb.converters.readers.device.tables import DeviceTables
@@ -115,14 +116,19 @@ def read_source(path: Path, context: Context | None = None) -> tuple[Trace, Form
     context = context or Context()
     container = _container(path)
     if container is not None:
-        return within_one_era(container.reader.read(path, context)), container
+        trace: Trace = container.reader.read(path, context)
+        return _on_one_clock(trace, container), container
     document = open_document(path)
     found = identify(document)
     if found is None:
         raise NeuronTbError(f"{path} is {document.description()}.")
-    trace: Trace = found.reader.read(document, context)
+    trace = found.reader.read(document, context)
     trace.findings.extend(document.findings)
-    return trace if found is KINETO else within_one_era(trace), found
+    return trace if found is KINETO else _on_one_clock(trace, found), found
+
+
+def _on_one_clock(trace: Trace, form: Format) -> Trace:
+    return within_one_era(on_host_clock(trace) if form.system else trace)
 
 
 def read_device_profile(path: Path, context: Context, instructions: bool = False) -> Trace:

@@ -19,7 +19,9 @@ OUT_OF_RANGE = "events at time 0, or more than 30 days from all others, were lef
 ENDLESS = "events that claim to last more than 30 days are shown as instants"
 """What the findings ``time_out_of_range`` and ``duration_out_of_range`` say."""
 
-_EARLIEST_EPOCH_NS = 10**17  # 1973: nothing that counts from the Unix epoch is smaller
+EARLIEST_EPOCH_NS = 10**17
+"""1973: nothing that counts from the Unix epoch is smaller."""
+
 _DAY_NS = 86_400 * 10**9
 _FEW = 0.1
 
@@ -47,13 +49,13 @@ class Era:
         middle = int(np.partition(times_ns, half)[half])
         far = np.count_nonzero(_distance(times_ns, middle) > LONGEST_NS)
         few = bool(far <= _FEW * len(times_ns))
-        return cls(middle, base_ns, middle > _EARLIEST_EPOCH_NS, few)
+        return cls(middle, base_ns, middle > EARLIEST_EPOCH_NS, few)
 
     def holds(self, times_ns: Int64) -> Bools:
         """Which of these times belong to it."""
         holds = np.ones(len(times_ns), np.bool_)
         if self.is_epoch and not self.base_ns:
-            holds &= times_ns > _EARLIEST_EPOCH_NS
+            holds &= times_ns > EARLIEST_EPOCH_NS
         distance = _distance(times_ns, self.middle_ns)
         if self.base_ns:  # a time that was written as 0
             holds &= (times_ns != self.base_ns) | (distance <= _DAY_NS)
